@@ -18,7 +18,7 @@ export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 
 # The packages whose tests ask for a tier: what a test needs is said once, in
 # its call of testenv.
-tier = $$(grep -rlE 'testenv\.($(1))\(' --include='*_test.go' internal bpf | xargs -r -n1 dirname | sort -u | sed 's,^,./,')
+tier = $$(grep -rlE 'testenv\.($(1))\(' --include='*_test.go' . | xargs -r -n1 dirname | sort -u)
 
 help: ## these verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,7 +46,7 @@ test-lab: deps ## the packages with tests that make hosts and wires
 # ST1000, ST1020-22 are archtest's (it knows which packages must say more), and
 # ST1003 would rename constants that carry the kernel's own names.
 lint: ## gofmt, vet, staticcheck, spelling; warnings are errors
-	@unformatted=$$(gofmt -l bpf cmd internal); if [ -n "$$unformatted" ]; then echo "gofmt -w these:"; echo "$$unformatted"; exit 1; fi
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w these:"; echo "$$unformatted"; exit 1; fi
 	@$(GO) vet ./...
 	@$(GO) tool staticcheck -checks 'all,-ST1000,-ST1003,-ST1020,-ST1021,-ST1022' ./...
 	@git ls-files -co --exclude-standard -- '*.go' '*.c' '*.h' '*.md' | xargs -r $(GO) tool misspell -error -locale US
@@ -70,7 +70,7 @@ ci: deps ## what CI runs: generated files are fresh, then test
 # installed only when what it is for is missing. policy-rc.d keeps Debian from
 # starting the services that come with a package (nginx); it is taken away again.
 NEEDED = gcc:gcc clang-14:clang-14 llvm-strip-14:llvm-14 ip:iproute2 ethtool:ethtool iperf3:iperf3 \
-	nginx:nginx-light wrk:wrk curl:curl tcpdump:tcpdump git:git \
+	nginx:nginx-light wrk:wrk curl:curl tcpdump:tcpdump ping:iputils-ping git:git \
 	/usr/include/stdio.h:libc6-dev /usr/include/linux/bpf.h:linux-libc-dev /usr/include/bpf/bpf_helpers.h:libbpf-dev
 
 deps:
