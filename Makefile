@@ -49,7 +49,7 @@ lint: ## gofmt, vet, staticcheck, spelling; warnings are errors
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w these:"; echo "$$unformatted"; exit 1; fi
 	@$(GO) vet ./...
 	@$(GO) tool staticcheck -checks 'all,-ST1000,-ST1003,-ST1020,-ST1021,-ST1022' ./...
-	@git ls-files -co --exclude-standard -- '*.go' '*.c' '*.h' '*.md' | xargs -r $(GO) tool misspell -error -locale US
+	@git ls-files -co --exclude-standard -- '*.go' '*.c' '*.h' '*.md' | xargs -r $(GO) tool misspell -error
 
 demo: build ## xlane on one machine, measured, in under three minutes (as root)
 	bin/xlane lab demo
