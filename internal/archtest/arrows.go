@@ -151,7 +151,7 @@ func arrowBroken(row *Room, base, target string) string {
 		return "" // a folder of the room's own
 	}
 	if to != nil && to.TestOnly && !row.TestOnly {
-		return fmt.Sprintf("%s is for tests; %s", target, to.Why)
+		return fmt.Sprintf("%s is for tests (%s)", target, to.Why)
 	}
 	if anyMatches(row.May, target) {
 		return ""
