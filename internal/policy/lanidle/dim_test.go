@@ -3,13 +3,11 @@ package lanidle
 import (
 	"testing"
 	"time"
-
-	"xlane/internal/testenv"
 )
 
 // newDIMPlant is a queue driven by the kernel's algorithm.
 func newDIMPlant(t *testing.T, src source) *plant {
-	p := newPlant(Single, src, testenv.Rand(t))
+	p := newPlant(Single, src, seeded(t))
 	p.step = DIMStep
 	p.noise = 0.01
 	return p

@@ -83,7 +83,7 @@ func TestStepTable(t *testing.T) {
 }
 
 func TestBulkStreamAtOneGigabitIsHeldLong(t *testing.T) {
-	p := newPlant(Bulk, rateLimited(gigabit), testenv.Rand(t))
+	p := newPlant(Bulk, rateLimited(gigabit), seeded(t))
 	p.run(15 * time.Second)
 	if p.state.level < 150*time.Microsecond {
 		t.Errorf("held %v after 15 s, want at least 150us\n%s", p.state.level, strings.Join(p.whys, "\n"))
@@ -102,7 +102,7 @@ func TestBulkStreamLimitedByItsWindowKeepsItsRate(t *testing.T) {
 	for _, rtt := range []time.Duration{50, 100, 200, 400, 1000} {
 		rtt *= time.Microsecond
 		t.Run(rtt.String(), func(t *testing.T) {
-			p := newPlant(Bulk, windowLimited(44, rtt), testenv.Rand(t))
+			p := newPlant(Bulk, windowLimited(44, rtt), seeded(t))
 			p.noise = 0.02
 			p.run(30 * time.Second)
 			p.forget()
@@ -119,7 +119,7 @@ func TestBulkStreamLimitedByItsWindowKeepsItsRate(t *testing.T) {
 }
 
 func TestUnlimitedBulkStreamOverflowsTheRingOnce(t *testing.T) {
-	p := newPlant(Bulk, rateLimited(gigabit), testenv.Rand(t))
+	p := newPlant(Bulk, rateLimited(gigabit), seeded(t))
 	p.run(15 * time.Second)
 	p.source = rateLimited(4e6)
 	p.run(10 * time.Minute)
@@ -134,7 +134,7 @@ func TestUnlimitedBulkStreamOverflowsTheRingOnce(t *testing.T) {
 // TestBurstySourceOverflowsRarely has bursts at wire speed that no rate over
 // an interval shows: only the overflows do, and they must become rare.
 func TestBurstySourceOverflowsRarely(t *testing.T) {
-	p := newPlant(Bulk, bursty(gigabit, 3e6), testenv.Rand(t))
+	p := newPlant(Bulk, bursty(gigabit, 3e6), seeded(t))
 	p.run(10 * time.Minute)
 	if n := len(p.drops); n == 0 || n > 8 {
 		t.Errorf("the ring overflowed %d times in 10 minutes, want 1 to 8: %v", n, p.drops)
@@ -147,7 +147,7 @@ func TestBurstySourceOverflowsRarely(t *testing.T) {
 }
 
 func TestHoldComesBackAfterOneStrayOverflow(t *testing.T) {
-	p := newPlant(Bulk, rateLimited(gigabit), testenv.Rand(t))
+	p := newPlant(Bulk, rateLimited(gigabit), seeded(t))
 	p.run(15 * time.Second)
 	p.source.burst = func(time.Duration) float64 { return 1e8 }
 	for len(p.drops) == 0 {
@@ -165,7 +165,7 @@ func TestHoldComesBackAfterOneStrayOverflow(t *testing.T) {
 }
 
 func TestHoldThatSavesNothingStaysShort(t *testing.T) {
-	p := newPlant(Bulk, rateLimited(gigabit), testenv.Rand(t))
+	p := newPlant(Bulk, rateLimited(gigabit), seeded(t))
 	p.noise, p.wakeRun = 0.01, 0
 	// A thread that is woken for every hold anyway: the cost per packet is flat.
 	p.step = func(s State, o Observation, now time.Duration) (State, Decision) {
@@ -180,7 +180,7 @@ func TestHoldThatSavesNothingStaysShort(t *testing.T) {
 }
 
 func TestHoldFollowsTheRate(t *testing.T) {
-	p := newPlant(Bulk, rateLimited(gigabit), testenv.Rand(t))
+	p := newPlant(Bulk, rateLimited(gigabit), seeded(t))
 	p.run(15 * time.Second)
 	p.source = rateLimited(800000)
 	p.run(100 * time.Millisecond)
@@ -199,7 +199,7 @@ func TestIdleQueueGoesBackToItsStart(t *testing.T) {
 		role Role
 		want time.Duration
 	}{{Bulk, bulkStart}, {Single, 0}} {
-		p := newPlant(c.role, rateLimited(gigabit), testenv.Rand(t))
+		p := newPlant(c.role, rateLimited(gigabit), seeded(t))
 		p.run(15 * time.Second)
 		held := p.state.level
 		p.source = rateLimited(0)
@@ -216,7 +216,7 @@ func TestIdleQueueGoesBackToItsStart(t *testing.T) {
 
 func TestLoopThatIgnoresNextConvergesToo(t *testing.T) {
 	for _, every := range []time.Duration{2 * time.Millisecond, 100 * time.Millisecond, time.Second} {
-		p := newPlant(Bulk, rateLimited(gigabit), testenv.Rand(t))
+		p := newPlant(Bulk, rateLimited(gigabit), seeded(t))
 		p.fixed = every
 		p.run(5 * time.Minute)
 		if p.state.level < 150*time.Microsecond {
@@ -226,7 +226,7 @@ func TestLoopThatIgnoresNextConvergesToo(t *testing.T) {
 }
 
 func TestSourceWhoseRateSwingsDoesNotMakeTheHoldFlap(t *testing.T) {
-	p := newPlant(Bulk, rateLimited(gigabit), testenv.Rand(t))
+	p := newPlant(Bulk, rateLimited(gigabit), seeded(t))
 	p.run(15 * time.Second)
 	p.forget()
 	for range 300 {
@@ -259,7 +259,7 @@ func TestPrimary(t *testing.T) {
 		{"an unknown CPU is taken for an idle one", heavy, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := newPlant(Primary, c.src, testenv.Rand(t))
+			p := newPlant(Primary, c.src, seeded(t))
 			p.busy, p.noise = c.busy, 0.02
 			p.run(2 * time.Minute)
 			if p.state.level != c.want {
@@ -274,7 +274,7 @@ func TestPrimary(t *testing.T) {
 
 func TestPrimaryIsReleasedAtOnceWhenTheLoadFalls(t *testing.T) {
 	start := func(t *testing.T) *plant {
-		p := newPlant(Primary, requests(30, 33*time.Microsecond, 15*time.Microsecond, 0.15), testenv.Rand(t))
+		p := newPlant(Primary, requests(30, 33*time.Microsecond, 15*time.Microsecond, 0.15), seeded(t))
 		p.busy, p.noise = 1, 0.02
 		p.run(time.Minute)
 		if p.state.level != HoldMin {
@@ -314,7 +314,7 @@ func TestSingleQueue(t *testing.T) {
 		{"a trickle of large packets is delivered at once", rateLimited(900), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := newPlant(Single, c.src, testenv.Rand(t))
+			p := newPlant(Single, c.src, seeded(t))
 			p.noise = 0.02
 			p.run(30 * time.Second)
 			if held := p.state.level >= 150*time.Microsecond; held != c.held || !c.held && p.state.level != 0 {

@@ -3,7 +3,11 @@ package lanidle
 import (
 	"math"
 	"math/rand"
+	"os"
+	"testing"
 	"time"
+
+	"xlane/internal/testenv"
 )
 
 // source says how fast packets arrive (packets/s) when their queue is held,
@@ -81,17 +85,32 @@ func newPlant(role Role, src source, rng *rand.Rand) *plant {
 	}
 }
 
+// normal draws one normally distributed number; a plant without noise has no
+// random source.
+func (p *plant) normal() float64 {
+	if p.rng == nil {
+		return 0
+	}
+	return p.rng.NormFloat64()
+}
+
+// seeded returns a fixed random source: what a controller concludes from noise
+// is right with a probability, so a test of it must see the same noise always.
+// XLANE_SEED chooses another.
+func seeded(t testing.TB) *rand.Rand {
+	if os.Getenv("XLANE_SEED") != "" {
+		return testenv.Rand(t)
+	}
+	return rand.New(rand.NewSource(1))
+}
+
 // observe lives through one interval under the current hold.
 func (p *plant) observe() Observation {
 	dt := p.next
 	if p.fixed > 0 {
 		dt = p.fixed
 	}
-	noise := 1.0
-	if p.noise > 0 {
-		noise += p.noise * p.rng.NormFloat64() * math.Sqrt(float64(10*time.Millisecond)/float64(dt))
-	}
-	noise = max(0.2, noise)
+	noise := max(0.2, 1+p.noise*p.normal()*math.Sqrt(float64(10*time.Millisecond)/float64(dt)))
 	rate := p.source.rate(p.hold) * noise
 	p.offered += p.source.rate(0) * noise * dt.Seconds()
 	o := Observation{Role: p.role, Interval: dt, RingEntries: p.ring, CPUBusy: p.busy}
@@ -108,7 +127,7 @@ func (p *plant) observe() Observation {
 	o.Packets = uint64(packets)
 	o.Bytes = uint64(packets * p.source.bytes)
 	o.ThreadWakes = uint64(math.Ceil(wakes))
-	o.ThreadRun = time.Duration(packets*500 + wakes*float64(p.wakeRun))
+	o.ThreadRun = time.Duration((packets*500 + wakes*float64(p.wakeRun)) * (1 + p.noise*p.normal()))
 	p.delivered += packets
 	p.now += dt
 	return o

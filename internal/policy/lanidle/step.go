@@ -263,8 +263,10 @@ func (s *State) bulk(o Observation, limit, now time.Duration) {
 	}
 	room := time.Duration(headroom * float64(s.room(o)))
 	reach := min(floor(room), limit)
-	if s.reach >= reach {
+	if s.reach > 0 && s.reach >= reach {
 		s.reach = 0
+		s.later(now)
+		return
 	}
 	if target := min(longer(max(s.level, s.reach)), reach); target > s.level {
 		s.trial = begin(s.level, target)
@@ -326,10 +328,11 @@ func (s *State) judgeRise(now time.Duration) {
 	case reject:
 		s.trial = trial{}
 		s.refRate = s.traffic.rate
-		s.reach = 0
 		if t.speed.mean() > -speedDrift {
-			s.reach = t.alt
+			s.reach, s.raiseAt = t.alt, now+recheck
+			return
 		}
+		s.reach = 0
 		s.later(now)
 	}
 }
