@@ -4,5 +4,9 @@ import "github.com/spf13/cobra"
 
 // commands lists every command, in the order that help shows them.
 func commands() []*cobra.Command {
-	return []*cobra.Command{}
+	return []*cobra.Command{
+		newNetstat(),
+		newDisplay(),
+		newTNStats(),
+	}
 }

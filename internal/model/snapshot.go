@@ -30,7 +30,7 @@ type Snapshot struct {
 
 // Daemon names the process that took a snapshot.
 type Daemon struct {
-	// Version is the build's version, as "xlane --version" shows it.
+	// Version is the version of the daemon's build.
 	Version string `json:"version"`
 	// PID is the daemon's process, as seen from its own PID namespace.
 	PID int `json:"pid"`

@@ -456,8 +456,9 @@ func (s *Sorter) Keep(name string, l link.Link) {
 	s.links[name] = l
 }
 
-// Attached says whether the named link still holds to a live device.
-func (s *Sorter) Attached(name string) bool {
+// AttachedTo says whether the named link still holds to the device of that
+// number, as the device's own namespace numbers it.
+func (s *Sorter) AttachedTo(name string, ifindex int) bool {
 	l := s.links[name]
 	if l == nil {
 		return false
@@ -467,10 +468,10 @@ func (s *Sorter) Attached(name string) bool {
 		return false
 	}
 	if tcx := info.TCX(); tcx != nil {
-		return tcx.Ifindex != 0
+		return int(tcx.Ifindex) == ifindex
 	}
 	if xdp := info.XDP(); xdp != nil {
-		return xdp.Ifindex != 0
+		return int(xdp.Ifindex) == ifindex
 	}
 	return false
 }

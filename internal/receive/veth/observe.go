@@ -1,0 +1,231 @@
+package veth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"xlane/internal/kernel/ethtool"
+	"xlane/internal/kernel/link"
+	"xlane/internal/kernel/netns"
+	"xlane/internal/kernel/thread"
+	"xlane/internal/model"
+	"xlane/internal/receive"
+)
+
+// Check reports what is not as Apply left it.
+func (a *Adapter) Check() ([]string, error) {
+	dev, err := a.near.Links().ByName(a.spec.Device)
+	if errors.Is(err, syscall.ENODEV) {
+		return nil, fmt.Errorf("device %q: %w", a.spec.Device, receive.ErrGone)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !dev.Up || !dev.LowerUp {
+		return nil, fmt.Errorf("device %q: %w", a.spec.Device, receive.ErrDown)
+	}
+	var drift []string
+	if dev.Index != a.device.Index {
+		return []string{fmt.Sprintf("%s was made again", dev.Name)}, nil
+	}
+	napis, err := a.near.NAPIs().List(dev.Index)
+	if err != nil {
+		return nil, err
+	}
+	if len(napis) != len(a.queues) {
+		return []string{fmt.Sprintf("%s has %d polling instances, not %d", dev.Name, len(napis), len(a.queues))}, nil
+	}
+	for i, n := range napis {
+		q := a.queues[i]
+		switch {
+		case n.ID != q.napi:
+			drift = append(drift, fmt.Sprintf("queue %d was made again", i))
+		case n.Hold != a.holds[q.id]:
+			drift = append(drift, fmt.Sprintf("queue %d is held %v, not %v", i, n.Hold.Timeout, a.holds[q.id].Timeout))
+		case n.PID != q.pid:
+			drift = append(drift, fmt.Sprintf("queue %d has another thread", i))
+		}
+	}
+	far, err := a.checkFar()
+	return append(drift, far...), err
+}
+
+func (a *Adapter) checkFar() ([]string, error) {
+	far, err := a.far.Links().ByIndex(a.farLink.Index)
+	if errors.Is(err, syscall.ENODEV) {
+		return []string{"the far end has moved"}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var drift []string
+	features, err := a.far.Ethtool().Features(far.Name)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range ethtool.TSO() {
+		if features[f].Active {
+			drift = append(drift, fmt.Sprintf("%s of %s is on again", f, far.Name))
+		}
+	}
+	if !a.spec.Sort {
+		return drift, nil
+	}
+	ch, err := a.far.Ethtool().Channels(far.Name)
+	if err != nil {
+		return nil, err
+	}
+	if ch.Tx < len(a.queues) {
+		drift = append(drift, fmt.Sprintf("%s has %d transmit queues, not %d", far.Name, ch.Tx, len(a.queues)))
+	}
+	for name, index := range map[string]int{linkProve: a.device.Index, linkTurn: a.device.Index, linkSort: far.Index} {
+		if !a.sorter.AttachedTo(name, index) {
+			drift = append(drift, fmt.Sprintf("program %q is not attached", name))
+		}
+	}
+	return drift, a.refreshLocal()
+}
+
+// Watch follows both ends' namespaces.
+func (a *Adapter) Watch(ctx context.Context, reset func(why string)) error {
+	near, err := link.Subscribe(a.spec.NS)
+	if err != nil {
+		return err
+	}
+	far, err := link.Subscribe(a.farNS)
+	if err != nil {
+		near.Close()
+		return err
+	}
+	nearIndex, farIndex := a.device.Index, a.farLink.Index
+	g, ctx := errgroup.WithContext(ctx)
+	watch := func(w *link.Watch, ns *netns.Handle, index int, end string) {
+		g.Go(func() error {
+			return w.Run(ctx, func(e link.Event) {
+				if e.Kind == link.Resync || e.Index == index {
+					reset(fmt.Sprintf("%s: %v %s", end, e.Kind, e.Setting))
+				}
+			})
+		})
+	}
+	watch(near, a.spec.NS, nearIndex, "device")
+	watch(far, a.farNS, farIndex, "far end")
+	return g.Wait()
+}
+
+// Queues describes the queues now.
+func (a *Adapter) Queues() ([]receive.Queue, error) {
+	var out []receive.Queue
+	for i, q := range a.queues {
+		r := receive.Queue{
+			ID: q.id, Index: i, NAPI: q.napi, PID: q.pid, CPU: q.cpu, Hold: a.holds[q.id], Ring: ringEntries,
+		}
+		if n, err := a.near.NAPIs().Get(q.napi); err == nil {
+			r.Hold = n.Hold
+		}
+		if t, err := thread.OfNAPI(q.pid, q.napi); err == nil {
+			if p, err := t.Priority(); err == nil {
+				r.Priority = p.String()
+			}
+		}
+		out = append(out, r)
+	}
+	if a.spec.Sort {
+		for _, id := range model.AllQueues() {
+			if !a.has(id) {
+				out = append(out, receive.Queue{ID: id, Shares: model.Primary, CPU: -1})
+			}
+		}
+	}
+	return out, nil
+}
+
+// Read reads the driver's counters of each queue and its thread's run time,
+// both since the adapter first read them. A packet that finds a ring full is
+// counted by the far end, for all rings together (veth_xmit in
+// drivers/net/veth.c); what is lost between two readings is charged to the
+// queue that was busiest between them.
+func (a *Adapter) Read() ([]receive.Reading, error) {
+	stats, err := a.near.Ethtool().Statistics(a.device.Name)
+	if errors.Is(err, syscall.ENODEV) {
+		return nil, fmt.Errorf("device %q: %w", a.spec.Device, receive.ErrGone)
+	}
+	if err != nil {
+		return nil, err
+	}
+	far, err := a.far.Links().ByIndex(a.farLink.Index)
+	if err != nil {
+		return nil, err
+	}
+	busiest, most := 0, uint64(0)
+	for i, q := range a.queues {
+		c := a.counts[i]
+		prefix := "rx_queue_" + strconv.Itoa(i) + "_"
+		packets := stats[prefix+"xdp_packets"]
+		if d := packets - c.lastPackets; c.begun && d > most {
+			busiest, most = i, d
+		}
+		var times thread.Times
+		if t, err := thread.OfNAPI(q.pid, q.napi); err == nil {
+			if times, err = t.Times(); err != nil {
+				times = thread.Times{}
+			}
+		}
+		a.counts[i] = c.next(q.pid, packets, stats[prefix+"xdp_bytes"], times)
+	}
+	if a.dropsBegun {
+		c := a.counts[busiest]
+		c.drops += far.Stats.TxDropped - a.farDropped
+		a.counts[busiest] = c
+	}
+	a.farDropped, a.dropsBegun = far.Stats.TxDropped, true
+	out := make([]receive.Reading, len(a.queues))
+	for i, q := range a.queues {
+		c := a.counts[i]
+		out[i] = receive.Reading{
+			ID: q.id, Packets: c.packets, Bytes: c.bytes, Drops: c.drops, ThreadRun: c.run, ThreadWakes: c.wakes,
+			Known: receive.Known{Packets: true, Drops: true, Thread: q.pid != 0},
+		}
+	}
+	return out, nil
+}
+
+// counts accumulates one queue's counters over new threads and new queues,
+// which begin again at zero.
+type counts struct {
+	begun                  bool
+	pid                    int
+	packets, bytes, drops  uint64
+	run                    time.Duration
+	wakes                  uint64
+	lastPackets, lastBytes uint64
+	lastTimes              thread.Times
+}
+
+func (c counts) next(pid int, packets, bytes uint64, times thread.Times) counts {
+	if c.begun && packets < c.lastPackets { // the device's queues were made again
+		c.lastPackets, c.lastBytes = 0, 0
+	}
+	if c.pid != pid {
+		c.lastTimes = thread.Times{}
+	}
+	if c.begun {
+		c.packets += packets - c.lastPackets
+		c.bytes += bytes - c.lastBytes
+		c.run += max(times.Ran-c.lastTimes.Ran, 0)
+		if times.Timeslices > c.lastTimes.Timeslices {
+			c.wakes += times.Timeslices - c.lastTimes.Timeslices
+		}
+	}
+	c.begun, c.pid = true, pid
+	c.lastPackets, c.lastBytes, c.lastTimes = packets, bytes, times
+	return c
+}
+
+var _ receive.Adapter = (*Adapter)(nil)
