@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -40,34 +41,38 @@ func Read(clock func() time.Time) (Times, error) {
 	return Times{At: at, Idle: idle}, nil
 }
 
-// parseStat takes columns 4 and 5 (idle, iowait) of each "cpuN" line.
+// parseStat takes columns 4 and 5 (idle, iowait) of each "cpuN" line. These
+// come first in the file; the interrupt line after them has a number per
+// interrupt and no useful bound.
 func parseStat(r io.Reader) (map[int]time.Duration, error) {
 	idle := make(map[int]time.Duration)
-	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 6 || !strings.HasPrefix(fields[0], "cpu") || fields[0] == "cpu" {
-			continue
+	in := bufio.NewReader(r)
+	for {
+		if word, err := in.Peek(len("cpu")); err != nil || string(word) != "cpu" {
+			break
+		}
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return nil, err
+		}
+		fields := strings.Fields(line)
+		if fields[0] == "cpu" {
+			continue // the sum of all
 		}
 		n, err := strconv.Atoi(fields[0][len("cpu"):])
-		if err != nil {
-			return nil, fmt.Errorf("CPU number %q: %w", fields[0], err)
+		if err != nil || len(fields) < 6 {
+			return nil, fmt.Errorf("line %q is not as expected", strings.TrimSpace(line))
 		}
-		var sum time.Duration
 		for _, column := range fields[4:6] {
 			ticks, err := strconv.ParseUint(column, 10, 63)
 			if err != nil {
 				return nil, fmt.Errorf("idle time of %s: %w", fields[0], err)
 			}
-			sum += time.Duration(ticks) * tick
+			idle[n] += time.Duration(ticks) * tick
 		}
-		idle[n] = sum
-	}
-	if err := lines.Err(); err != nil {
-		return nil, err
 	}
 	if len(idle) == 0 {
-		return nil, fmt.Errorf("no CPU is listed")
+		return nil, errors.New("no CPU is listed")
 	}
 	return idle, nil
 }

@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -293,8 +292,8 @@ func ethtoolIndex(ad *netlink.AttributeDecoder) (index int) {
 // netdevIndex finds NETDEV_A_DEV_IFINDEX (1).
 func netdevIndex(ad *netlink.AttributeDecoder) (index int) {
 	for ad.Next() {
-		if ad.Type() == 1 && ad.Len() == 4 {
-			index = int(binary.NativeEndian.Uint32(ad.Bytes()))
+		if ad.Type() == 1 {
+			index = int(ad.Uint32())
 		}
 	}
 	return index

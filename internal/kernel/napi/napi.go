@@ -7,6 +7,7 @@ package napi
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -228,11 +229,19 @@ func (ch Change) encoder(id uint32) (func(*netlink.AttributeEncoder), error) {
 
 // number reads an attribute of type "uint", which the kernel sends in 4 bytes
 // when the value fits and in 8 when it does not.
-func number(ad *netlink.AttributeDecoder) uint64 {
-	if ad.Len() == 8 {
-		return ad.Uint64()
-	}
-	return uint64(ad.Uint32())
+func number(ad *netlink.AttributeDecoder) (v uint64) {
+	ad.Do(func(b []byte) error {
+		switch len(b) {
+		case 4:
+			v = uint64(binary.NativeEndian.Uint32(b))
+		case 8:
+			v = binary.NativeEndian.Uint64(b)
+		default:
+			return fmt.Errorf("a number of %d bytes", len(b))
+		}
+		return nil
+	})
+	return v
 }
 
 func parseNAPI(attrs []byte) (NAPI, error) {

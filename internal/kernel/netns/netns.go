@@ -77,16 +77,24 @@ func Current() (*Handle, error) { return open("/proc/thread-self/ns/net", "of th
 // Create makes a new, unnamed namespace. It lives until the handle is closed
 // and nothing else holds it; its loopback device is down.
 func Create() (*Handle, error) {
-	var h *Handle
-	err := onThread(func() error {
+	home, err := Current()
+	if err != nil {
+		return nil, fmt.Errorf("create namespace: %w", err)
+	}
+	defer home.Close()
+	var made *Handle
+	// Do brings the thread back, which matters beyond saving a thread: the
+	// runtime never ends the process's first thread, so one that stayed inside
+	// would make /proc/PID/ns/net point there for good.
+	err = home.Do(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("create namespace: %w", err)
 		}
 		var err error
-		h, err = open("/proc/thread-self/ns/net", "made by this process")
+		made, err = open("/proc/thread-self/ns/net", "made by this process")
 		return err
-	}, func() bool { return false })
-	return h, err
+	})
+	return made, err
 }
 
 func open(path, label string) (*Handle, error) {
@@ -159,42 +167,42 @@ func (h *Handle) Close() error { return h.file.Close() }
 // No privilege is needed when the thread is in the namespace already;
 // otherwise CAP_SYS_ADMIN is.
 func (h *Handle) Do(fn func() error) error {
-	var home *Handle
-	return onThread(func() error {
-		var err error
-		if home, err = Current(); err != nil {
-			return err
-		}
-		if !home.Same(h) {
-			if err := unix.Setns(h.FD(), unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("enter namespace %s: %w", h.label, err)
-			}
-		}
-		return fn()
-	}, func() bool {
-		if home == nil {
-			return true
-		}
-		defer home.Close()
-		return home.Same(h) || unix.Setns(home.FD(), unix.CLONE_NEWNET) == nil
-	})
-}
-
-// onThread runs fn on a goroutine that is locked to its thread. The thread is
-// given back only if restore says that it is as it was.
-func onThread(fn func() error, restore func() bool) error {
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread()
 		// Stands if fn leaves through runtime.Goexit, as t.Fatal does.
 		err := errors.New("the function in the namespace ended its goroutine")
-		defer func() {
-			if restore() {
-				runtime.UnlockOSThread()
-			}
-			result <- err
-		}()
-		err = fn()
+		defer func() { result <- err }()
+		err = h.doLocked(fn)
 	}()
 	return <-result
+}
+
+// doLocked locks the thread, and gives it back only if it is in its namespace
+// again, whatever fn did to it.
+func (h *Handle) doLocked(fn func() error) error {
+	runtime.LockOSThread()
+	home, err := Current()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	defer func() {
+		if unix.Setns(home.FD(), unix.CLONE_NEWNET) == nil || isHere(home) {
+			runtime.UnlockOSThread()
+		}
+		home.Close()
+	}()
+	if !home.Same(h) {
+		if err := unix.Setns(h.FD(), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter namespace %s: %w", h.label, err)
+		}
+	}
+	return fn()
+}
+
+// isHere reports whether the calling thread is in the namespace. It answers for
+// the unprivileged, who can enter none and so left none.
+func isHere(h *Handle) bool {
+	id, err := identifyPath("/proc/thread-self/ns/net")
+	return err == nil && id == h.id
 }
