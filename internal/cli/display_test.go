@@ -26,7 +26,7 @@ func (r recordedSource) Snapshot(context.Context, api.Query) (model.Snapshot, er
 
 func twoInterfaces() recordedSource {
 	eth0 := model.Interface{
-		Device: "eth0", Adapter: "veth", State: model.StateReady, MTU: 1500, INBPERF: model.Dynamic, WorkloadQ: true,
+		Device: "eth0", Ifindex: 7, Adapter: "veth", State: model.StateReady, MTU: 1500, INBPERF: model.Dynamic, WorkloadQ: true,
 		Queues: []model.Queue{
 			{ID: model.Primary, CPU: 1, RingEntries: 256, Counters: model.QueueCounters{Packets: 12, ThreadWakes: model.Known(5)}},
 			{ID: model.BulkData, Hardware: 1, CPU: 1, RingEntries: 256, Hold: 160 * time.Microsecond, DeferCount: 100},

@@ -85,19 +85,18 @@ func (s *sheet) devlinksOriginal(in model.Interface) {
 
 func (s *sheet) devlinksStatistics(in model.Interface) {
 	s.line("  INTERFACE STATISTICS:")
-	for _, row := range []struct {
-		label string
-		value string
-	}{
-		{"BYTESIN", fmt.Sprint(in.Link.RxBytes)},
-		{"INBOUND PACKETS", fmt.Sprint(in.Link.RxPackets)},
-		{"INBOUND PACKETS IN ERROR", fmt.Sprint(in.Link.RxErrors)},
-		{"INBOUND PACKETS DISCARDED", fmt.Sprint(in.Link.RxDropped)},
+	// A device that is gone has no statistics; zeros would be a claim.
+	read := func(n uint64) string { return countOrNA(model.Count{N: n, Known: in.Ifindex != 0}) }
+	for _, row := range []struct{ label, value string }{
+		{"BYTESIN", read(in.Link.RxBytes)},
+		{"INBOUND PACKETS", read(in.Link.RxPackets)},
+		{"INBOUND PACKETS IN ERROR", read(in.Link.RxErrors)},
+		{"INBOUND PACKETS DISCARDED", read(in.Link.RxDropped)},
 		{"INBOUND PACKETS WITH NO PROTOCOL", na},
-		{"BYTESOUT", fmt.Sprint(in.Link.TxBytes)},
-		{"OUTBOUND PACKETS", fmt.Sprint(in.Link.TxPackets)},
-		{"OUTBOUND PACKETS IN ERROR", fmt.Sprint(in.Link.TxErrors)},
-		{"OUTBOUND PACKETS DISCARDED", fmt.Sprint(in.Link.TxDropped)},
+		{"BYTESOUT", read(in.Link.TxBytes)},
+		{"OUTBOUND PACKETS", read(in.Link.TxPackets)},
+		{"OUTBOUND PACKETS IN ERROR", read(in.Link.TxErrors)},
+		{"OUTBOUND PACKETS DISCARDED", read(in.Link.TxDropped)},
 	} {
 		s.line("    %-33s = %s", row.label, row.value)
 	}
