@@ -8,5 +8,6 @@ func commands() []*cobra.Command {
 		newNetstat(),
 		newDisplay(),
 		newTNStats(),
+		newAWM(),
 	}
 }
