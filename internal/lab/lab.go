@@ -75,6 +75,9 @@ type Config struct {
 	// Kept marks a lab whose creator does nothing but keep it until it gets
 	// SIGTERM: Stop then may end that process.
 	Kept bool
+	// LaneCPU is the CPU whose time the slow lanes take; nil means the highest
+	// that this process may use. Every lane has a thread that stays there.
+	LaneCPU *int
 }
 
 // Wire is the namespace between the hosts.
@@ -82,6 +85,8 @@ type Wire struct {
 	Node
 	// Bridge is the switch that joins the far ends of all links.
 	Bridge string
+
+	laneCPU *int // Config.LaneCPU
 }
 
 // Lab is a set of hosts around a wire. Its methods may be called from several
@@ -109,7 +114,7 @@ func New(ctx context.Context, cfg Config) (*Lab, error) {
 		return nil, fmt.Errorf("make lab: %w", err)
 	}
 	l := &Lab{Name: note.Name, note: note}
-	if err := l.makeWire(); err != nil {
+	if err := l.makeWire(cfg); err != nil {
 		return nil, errors.Join(fmt.Errorf("make lab %q: %w", l.Name, err), l.Close())
 	}
 	return l, nil
@@ -139,12 +144,12 @@ func claimName(cfg Config) (*record, error) {
 	}
 }
 
-func (l *Lab) makeWire() error {
+func (l *Lab) makeWire(cfg Config) error {
 	ns, err := l.addNamespace("wire")
 	if err != nil {
 		return err
 	}
-	l.Wire = &Wire{Node: ns, Bridge: bridgeName}
+	l.Wire = &Wire{Node: ns, Bridge: bridgeName, laneCPU: cfg.LaneCPU}
 	if err := l.Wire.open(); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -38,6 +39,7 @@ type lane struct {
 	stopping atomic.Bool
 	done     chan struct{}
 	frameMax int
+	cpus     unix.CPUSet // the one CPU of the thread
 }
 
 // laneSettings say when a frame is due.
@@ -54,6 +56,9 @@ type laneSettings struct {
 func openLane(wire *Wire, name string, mtu int, back *ebpf.Program) (_ *lane, err error) {
 	l := &lane{name: name, wire: wire, tap: -1, wake: -1, done: make(chan struct{}), frameMax: mtu + laneHeaderMax}
 	l.settings.Store(&laneSettings{})
+	if l.cpus, err = laneCPU(wire.laneCPU); err != nil {
+		return nil, fmt.Errorf("open slow lane %q: %w", name, err)
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("open slow lane %q: %w", name, err), l.release())
@@ -89,6 +94,29 @@ func openLane(wire *Wire, name string, mtu int, back *ebpf.Program) (_ *lane, er
 	}
 	go l.run()
 	return l, nil
+}
+
+// laneCPU returns the set of the wanted CPU, or of the highest that the
+// process may use when none is wanted: interrupts tend to be on the lowest.
+func laneCPU(wanted *int) (one unix.CPUSet, err error) {
+	var allowed unix.CPUSet
+	if err := unix.SchedGetaffinity(os.Getpid(), &allowed); err != nil {
+		return one, fmt.Errorf("read own CPUs: %w", err)
+	}
+	highest := 0
+	for cpu := range len(allowed) * 64 {
+		if allowed.IsSet(cpu) {
+			highest = cpu
+		}
+	}
+	if wanted != nil {
+		if !allowed.IsSet(*wanted) {
+			return one, fmt.Errorf("this process may not use CPU %d", *wanted)
+		}
+		highest = *wanted
+	}
+	one.Set(highest)
+	return one, nil
 }
 
 func (l *lane) openTap() error {
@@ -150,6 +178,10 @@ func (l *lane) run() {
 	runtime.LockOSThread() // never unlocked: the slack is this thread's
 	// The default slack is 50 µs. On failure the lane is only less exact.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	// A veth hands frames to the backlog of the CPU it is called on, so a
+	// thread that changes its CPU lets frames overtake. This cannot fail for
+	// a CPU out of the thread's own set.
+	_ = unix.SchedSetaffinity(0, &l.cpus)
 	start := time.Now()
 	var q laneQueue
 	polled := []unix.PollFd{{Fd: int32(l.tap), Events: unix.POLLIN}, {Fd: int32(l.wake), Events: unix.POLLIN}}

@@ -40,13 +40,16 @@ func (q *laneQueue) admit(frame []byte, now time.Duration, s *laneSettings) bool
 		part, _ := bits.Mul64(random<<32, uint64(2*s.jitter))
 		due += time.Duration(part) - s.jitter
 	}
-	line := &q.lines[0]
+	ordered, held := &q.lines[0], &q.lines[1]
+	ordered.last = max(ordered.last, due)
 	if isHeld {
-		line = &q.lines[1]
-		due += s.hold
+		// Counted from where the frame would have been, or jitter could bring
+		// it in front of those that it is to fall behind.
+		held.last = max(held.last, ordered.last+s.hold)
+		held.frames = append(held.frames, laneFrame{frame, held.last})
+	} else {
+		ordered.frames = append(ordered.frames, laneFrame{frame, ordered.last})
 	}
-	line.last = max(line.last, due)
-	line.frames = append(line.frames, laneFrame{frame, line.last})
 	return isHeld
 }
 

@@ -56,10 +56,12 @@ func (c *capture) run() {
 	defer close(c.done)
 	buf := make([]byte, 1<<16+100)
 	for {
+		// Looked at first: what came before the stop is then still read.
+		isLast := c.stop.Load()
 		n, _, err := unix.Recvfrom(c.fd, buf, unix.MSG_TRUNC)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
-			if c.stop.Load() {
+			if isLast {
 				return
 			}
 			continue
