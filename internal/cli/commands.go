@@ -5,9 +5,13 @@ import "github.com/spf13/cobra"
 // commands lists every command, in the order that help shows them.
 func commands() []*cobra.Command {
 	return []*cobra.Command{
+		newRun(),
+		newReset(),
+		newDoctor(),
 		newNetstat(),
 		newDisplay(),
 		newTNStats(),
 		newAWM(),
+		newLab(),
 	}
 }

@@ -61,6 +61,7 @@ type Reading struct {
 	Drops          uint64 // lost because the ring was full
 	ThreadRun      time.Duration
 	ThreadWakes    uint64
+	CPU            int // that delivers the queue; -1 when not pinned
 	Known          Known
 }
 

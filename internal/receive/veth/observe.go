@@ -189,7 +189,7 @@ func (a *Adapter) Read() ([]receive.Reading, error) {
 	for i, q := range a.queues {
 		c := a.counts[i]
 		out[i] = receive.Reading{
-			ID: q.id, Packets: c.packets, Bytes: c.bytes, Drops: c.drops, ThreadRun: c.run, ThreadWakes: c.wakes,
+			ID: q.id, CPU: q.cpu, Packets: c.packets, Bytes: c.bytes, Drops: c.drops, ThreadRun: c.run, ThreadWakes: c.wakes,
 			Known: receive.Known{Packets: true, Drops: true, Thread: q.pid != 0},
 		}
 	}

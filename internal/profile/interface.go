@@ -1,0 +1,63 @@
+// Package profile is what an operator asks for: one configuration object, made
+// from flags today and from PROFILE text as well later. It checks that what is
+// asked fits together. It knows nothing of the host that it will be asked of.
+package profile
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"xlane/internal/model"
+)
+
+// Interface is one device that xlane is to manage: what INTERFACE … DEFINE
+// IPAQENET says, as far as Linux has a meaning for it.
+type Interface struct {
+	// Device is the kernel's name, and Netns the namespace it lives in: a name,
+	// a path, or "" for the daemon's own.
+	Device string
+	Netns  string
+	// INBPERF is how the inbound timers are set.
+	INBPERF model.INBPERF
+	// WorkloadQ sorts inbound traffic onto queues by workload. Only under DYNAMIC.
+	WorkloadQ bool
+	// OLM busy-polls the primary queue. It makes INBPERF DYNAMIC.
+	OLM bool
+	// CPUs is the list of CPUs that may deliver queues ("0-3,8"); "" = all.
+	CPUs string
+	// Adapter forces an adapter by name; "" chooses by device.
+	Adapter string
+	// SysDist are distributed addresses: their TCP goes to SYSDIST.
+	SysDist []netip.Addr
+	// ThresholdBytes of one-way payload make a connection bulk; 0 = the default.
+	ThresholdBytes uint32
+	// FlowsMax connections are tracked at one time; 0 = the default.
+	FlowsMax uint32
+}
+
+// deviceMax is IFNAMSIZ-1 (linux/if.h).
+const deviceMax = 15
+
+// Check refuses what contradicts itself, and applies what follows from OLM.
+// Everything wrong is in the one error.
+func (in *Interface) Check() error {
+	var errs []error
+	if in.Device == "" || len(in.Device) > deviceMax || strings.ContainsAny(in.Device, "/ \t\n") {
+		errs = append(errs, fmt.Errorf("device %q is not a name; use 1 to %d characters without blanks or slashes", in.Device, deviceMax))
+	}
+	if in.OLM {
+		in.INBPERF = model.Dynamic // zos.md §1.2: OLM overrides INBPERF
+	}
+	if in.WorkloadQ && in.INBPERF != model.Dynamic && in.INBPERF != model.DIM {
+		errs = append(errs, fmt.Errorf("WORKLOADQ needs INBPERF DYNAMIC, not %v; leave one of them out", in.INBPERF))
+	}
+	if in.OLM && !in.WorkloadQ {
+		errs = append(errs, errors.New("OLM without WORKLOADQ would busy-poll bulk traffic too; add WORKLOADQ or leave OLM out"))
+	}
+	if len(in.SysDist) > 0 && !in.WorkloadQ {
+		errs = append(errs, errors.New("distributed addresses need WORKLOADQ; add it or leave them out"))
+	}
+	return errors.Join(errs...)
+}
