@@ -126,8 +126,9 @@ func (c *Conn) Channels(dev string) (Channels, error) {
 }
 
 // SetChannels changes the counts Rx, Tx, Other and Combined; a count that is
-// negative is left as it is. On veth this resets every NAPI of the device, and
-// the kernel keeps each end's rx at or above the other end's tx.
+// negative is left as it is. On veth a receive queue that stays keeps its NAPI
+// with its settings, and one that is added gets a NAPI without any; this is
+// announced by ethtool's notification alone, not by RTNLGRP_LINK.
 func (c *Conn) SetChannels(dev string, ch Channels) error {
 	err := c.set(msgChannelsSet, dev, func(ae *netlink.AttributeEncoder) {
 		for _, f := range []struct {

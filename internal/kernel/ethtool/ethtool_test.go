@@ -101,6 +101,9 @@ func TestAFixedOrUnknownFeatureIsRefused(t *testing.T) {
 	if want := `set features of "eth0": the device kept it: rx-ntuple-filter off (fixed)`; !errors.Is(err, ErrKept) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
+	if before, err := c.SetFeatures(pair.NearName, nil); err != nil || len(before) == 0 {
+		t.Errorf("asking for nothing: got %d features, %v", len(before), err)
+	}
 	_, err = c.SetFeatures(pair.NearName, map[string]bool{"rx-magic": true})
 	if want := `set feature "rx-magic" of "eth0": this kernel has no such feature`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)

@@ -13,8 +13,7 @@ import (
 const (
 	// GRO merges received segments; on veth it also makes NAPIs exist.
 	GRO = "rx-gro"
-	// TSO4 and the following three are NETIF_F_ALL_TSO: what "tso" means to
-	// ethtool(8). See TSO.
+	// TSO4 and the following three are NETIF_F_ALL_TSO. See TSO.
 	TSO4          = "tx-tcp-segmentation"
 	TSOECN        = "tx-tcp-ecn-segmentation"
 	TSOMangleID   = "tx-tcp-mangleid-segmentation"
@@ -24,8 +23,10 @@ const (
 	UDPGROForward = "rx-udp-gro-forwarding"
 )
 
-// TSO returns the features that NETIF_F_ALL_TSO covers
-// (include/linux/netdev_features.h).
+// TSO returns the features of NETIF_F_ALL_TSO (include/linux/netdev_features.h):
+// veth hands TCP to the other end's NAPI only when all of them are off. Linux
+// 6.18 also has "tx-tcp-accecn-segmentation", which ethtool(8) switches along
+// with them and which makes no difference here.
 func TSO() []string { return []string{TSO4, TSOECN, TSOMangleID, TSO6} }
 
 // ErrKept says that the device kept a feature as it was.
@@ -78,7 +79,7 @@ func (c *Conn) Features(dev string) (Features, error) {
 // SetFeatures asks for the given features to be on or off, in one request, and
 // reads back. It returns what held before and an error that wraps ErrKept when
 // the device kept any of them; the others are changed then. Switching GRO on
-// or off on veth destroys or makes its NAPIs.
+// or off on veth makes or destroys its NAPIs.
 func (c *Conn) SetFeatures(dev string, want map[string]bool) (before Features, err error) {
 	if before, err = c.Features(dev); err != nil {
 		return nil, err
@@ -89,6 +90,9 @@ func (c *Conn) SetFeatures(dev string, want map[string]bool) (before Features, e
 			return before, fmt.Errorf("set feature %q of %q: this kernel has no such feature", name, dev)
 		}
 		names = append(names, name)
+	}
+	if len(names) == 0 {
+		return before, nil
 	}
 	slices.Sort(names)
 	err = c.set(msgFeaturesSet, dev, func(ae *netlink.AttributeEncoder) {

@@ -20,7 +20,8 @@ type EventKind uint8
 // The kinds of events.
 const (
 	// Changed: the device was made, went up or down, or changed; Link holds
-	// its new state.
+	// its new state. The kernel may report a lost or found carrier up to a
+	// second late (net/core/link_watch.c).
 	Changed EventKind = iota + 1
 	// Deleted: the device left the namespace; Link holds its last state.
 	Deleted

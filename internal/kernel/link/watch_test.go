@@ -97,6 +97,9 @@ func TestAWatchSeesWhatResetsADevice(t *testing.T) {
 	_, err = e.SetFeatures(pair.NearName, map[string]bool{ethtool.GRO: true})
 	must(err)
 	events.expect(t, "GRO was switched", setting("features"))
+	events.expect(t, "the device is announced along with it", func(e Event) bool {
+		return changed(true)(e) && e.Link.Name == pair.NearName
+	})
 
 	events.forget()
 	must(e.SetChannels(pair.NearName, ethtool.Channels{Rx: -1, Tx: 1, Other: -1, Combined: -1}))

@@ -1,19 +1,23 @@
 // Package napi lists a device's NAPI instances and queues and sets each
 // instance's own timers and thread, through the kernel's "netdev" generic
-// netlink family. It forgets everything: on veth the instances and their
-// settings die with a link down, a GRO toggle or a channel change, and noticing
-// that is left to the caller (package link has the watch).
+// netlink family. It remembers nothing: on veth the instances and their
+// settings die with a link down, a GRO toggle or the removal of their channel,
+// and a write to the device's own gro_flush_timeout, napi_defer_hard_irqs or
+// threaded in sysfs overwrites them. Noticing that is left to the caller
+// (package link has a watch for all but the last, which nothing announces).
 package napi
 
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 
 	"xlane/internal/kernel/netns"
 	"xlane/internal/kernel/nlsock"
@@ -111,9 +115,10 @@ func Dial(ns *netns.Handle) (*Conn, error) {
 func (c *Conn) Close() error { return c.family.Close() }
 
 // List returns the device's NAPI instances in ascending order of ID. On veth
-// that is the order of the receive queues as long as all were created at once:
-// by setting the link up, or by switching GRO on. A device that is down, or a
-// veth without GRO and XDP, has none.
+// that is the order of the receive queues: they are made in that order, and
+// channels are added and removed at the end. A device that is down, or a veth
+// without GRO and XDP, has none. A new instance starts with the values that
+// the device has in sysfs.
 func (c *Conn) List(ifindex int) ([]NAPI, error) {
 	replies, err := c.family.Ask(cmdNAPIGet, netlink.Dump, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(attrNAPIIfindex, uint32(ifindex))
@@ -139,7 +144,7 @@ func (c *Conn) Get(id uint32) (NAPI, error) {
 		ae.Uint32(attrNAPIID, id)
 	})
 	if err != nil {
-		return NAPI{}, fmt.Errorf("read NAPI %d: %w", id, err)
+		return NAPI{}, fmt.Errorf("read NAPI %d: %w", id, explain(err))
 	}
 	if len(replies) != 1 {
 		return NAPI{}, fmt.Errorf("read NAPI %d: got %d answers, want 1", id, len(replies))
@@ -155,9 +160,17 @@ func (c *Conn) Set(id uint32, change Change) error {
 		return fmt.Errorf("set NAPI %d: %w", id, err)
 	}
 	if _, err := c.family.Ask(cmdNAPISet, netlink.Acknowledge, encode); err != nil {
-		return fmt.Errorf("set NAPI %d: %w", id, err)
+		return fmt.Errorf("set NAPI %d: %w", id, explain(err))
 	}
 	return nil
+}
+
+// explain says what the kernel's "no such file or directory" is about.
+func explain(err error) error {
+	if errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("it does not exist (%w)", err)
+	}
+	return err
 }
 
 // SetHold changes both timers of one instance in one request.

@@ -176,6 +176,40 @@ func TestALinkThatWentDownAndUpHasNewNAPIsWithoutTimers(t *testing.T) {
 	}
 }
 
+func TestAChannelThatStaysKeepsItsNAPIWithItsTimers(t *testing.T) {
+	c, ns, index := device(t, 2)
+	before, err := c.List(index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hold := model.Hold{Timeout: time.Millisecond, DeferCount: 1}
+	for _, n := range before {
+		if err := c.SetHold(n.ID, hold); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e, err := ethtool.Dial(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	for _, rx := range []int{1, 2} {
+		if err := e.SetChannels("eth0", ethtool.Channels{Rx: rx, Tx: -1, Other: -1, Combined: -1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after, err := c.List(index)
+	if err != nil || len(after) != 2 {
+		t.Fatalf("got %+v, %v", after, err)
+	}
+	if after[0].ID != before[0].ID || after[0].Hold != hold {
+		t.Errorf("the one that stayed: got %+v, was %+v", after[0], before[0])
+	}
+	if after[1].ID <= before[1].ID || after[1].Hold != (model.Hold{}) {
+		t.Errorf("the one that came back: got %+v, was %+v", after[1], before[1])
+	}
+}
+
 func TestWhatDoesNotExistIsNamedInTheError(t *testing.T) {
 	testenv.Lab(t)
 	c, err := Dial(kerneltest.Namespace(t))
@@ -188,7 +222,8 @@ func TestWhatDoesNotExistIsNamedInTheError(t *testing.T) {
 	} else if want := "list NAPIs of device 4711: no such device"; err.Error() != want {
 		t.Errorf("got %q, want %q", err, want)
 	}
-	if _, err := c.Get(1 << 30); !errors.Is(err, unix.ENOENT) {
-		t.Errorf("a NAPI that does not exist: got %v", err)
+	_, err = c.Get(1 << 30)
+	if want := "read NAPI 1073741824: it does not exist (no such file or directory)"; !errors.Is(err, unix.ENOENT) || err.Error() != want {
+		t.Errorf("a NAPI that does not exist: got %v, want %s", err, want)
 	}
 }

@@ -38,7 +38,7 @@ const (
 	kernelMinor = 13
 )
 
-// All runs every probe. It takes some milliseconds and never fails: what
+// All runs every probe. It takes some 50 ms and never fails: what
 // cannot be found out is not OK, and its Detail says why.
 func All() []Probe {
 	return []Probe{
