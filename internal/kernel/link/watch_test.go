@@ -94,6 +94,7 @@ func TestAWatchSeesWhatResetsADevice(t *testing.T) {
 	e, err := ethtool.Dial(pair.Near)
 	must(err)
 	defer e.Close()
+	events.forget()
 	_, err = e.SetFeatures(pair.NearName, map[string]bool{ethtool.GRO: true})
 	must(err)
 	events.expect(t, "GRO was switched", setting("features"))
