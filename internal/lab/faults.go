@@ -105,6 +105,9 @@ func (h *Host) SetFaults(d Direction, f Faults) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.closed {
+		return fmt.Errorf("set faults of %q %v: %w", h.Name, d, errClosed)
+	}
 	if h.faults[d] == nil {
 		if f == (Faults{Seed: f.Seed}) {
 			return nil
@@ -205,6 +208,9 @@ func (h *Host) applyFaults(d Direction, f Faults) error {
 func (h *Host) FaultStats(d Direction) (FaultStats, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.closed {
+		return FaultStats{}, fmt.Errorf("read fault counters of %q %v: %w", h.Name, d, errClosed)
+	}
 	path := h.faults[d]
 	if path == nil {
 		return FaultStats{}, nil

@@ -69,6 +69,12 @@ type LinkSpec struct {
 	In, Out Path
 }
 
+// Check says what is wrong with the link, without making one.
+func (s LinkSpec) Check() error {
+	_, err := s.withDefaults()
+	return err
+}
+
 func (s LinkSpec) withDefaults() (LinkSpec, error) {
 	if s.PlainVeth && s.Queues != 0 {
 		return s, errors.New("a plain veth has the queues that the kernel gives it; leave Queues zero")
@@ -113,7 +119,11 @@ type Host struct {
 
 	mu     sync.Mutex
 	faults [2]*faultPath // by Direction; nil until faults were first set
+	closed bool
 }
+
+// errClosed answers whoever changes or asks a host whose lab is gone.
+var errClosed = errors.New("the lab is closed")
 
 // Spec returns how the link was made, with defaults filled in.
 func (h *Host) Spec() LinkSpec { return h.spec }
@@ -248,6 +258,9 @@ func (h *Host) raise() error {
 
 // close removes the link, with its other end, and the namespace.
 func (h *Host) close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
 	var errs []error
 	for _, f := range h.faults {
 		if f != nil {

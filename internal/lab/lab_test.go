@@ -348,8 +348,18 @@ func TestCloseLeavesNothing(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Errorf("a second Close answers %v", err)
 	}
-	if _, err := l.AddHost("late", LinkSpec{}); err == nil {
-		t.Error("a closed lab takes a host")
+	if _, err := l.AddHost("late", LinkSpec{}); !errors.Is(err, errClosed) {
+		t.Errorf("a closed lab answers %v to a new host", err)
+	}
+	_, asked := hosts[0].FaultStats(Out)
+	for what, err := range map[string]error{
+		"SetRate":    hosts[0].SetRate(In, 1e9),
+		"SetFaults":  hosts[0].SetFaults(In, Faults{Loss: 1}),
+		"FaultStats": asked,
+	} {
+		if !errors.Is(err, errClosed) {
+			t.Errorf("%s on a closed lab answers %v", what, err)
+		}
 	}
 }
 
@@ -411,7 +421,7 @@ func creator(t *testing.T, how string) (*exec.Cmd, string, int) {
 		// Both have happened already unless the test failed half-way.
 		_ = c.Process.Kill()
 		_ = c.Wait()
-		_ = Stop(context.Background(), name)
+		_, _ = Stop(context.Background(), name)
 	})
 	return c, name, pid
 }
@@ -419,7 +429,7 @@ func creator(t *testing.T, how string) (*exec.Cmd, string, int) {
 func TestDownCleansUpAfterAKilledCreator(t *testing.T) {
 	dead, deadName, deadPID := creator(t, "used")
 	_, liveName, livePID := creator(t, "used")
-	if err := Stop(context.Background(), deadName); err == nil {
+	if _, err := Stop(context.Background(), deadName); err == nil {
 		t.Error("a lab was taken from a program that uses it")
 	}
 	if err := dead.Process.Kill(); err != nil {
@@ -462,7 +472,7 @@ func TestStopEndsTheKeeperOfALab(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	// This keeper does not handle SIGTERM: it dies of it, and Stop cleans up.
-	if err := Stop(ctx, strings.TrimPrefix(name, namePrefix)); err != nil {
+	if _, err := Stop(ctx, strings.TrimPrefix(name, namePrefix)); err != nil {
 		t.Fatal(err)
 	}
 	var exit *exec.ExitError
@@ -473,7 +483,7 @@ func TestStopEndsTheKeeperOfALab(t *testing.T) {
 	if _, err := startTicks(pid); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the process inside is still there: %v", err)
 	}
-	if err := Stop(ctx, name); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Stop(ctx, name); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("stopping it again answers %v, want os.ErrNotExist", err)
 	}
 }
@@ -534,5 +544,45 @@ func TestANameIsGivenOnce(t *testing.T) {
 	}
 	if _, err := l.AddHost("twin", LinkSpec{}); err == nil {
 		t.Error("two hosts have one name")
+	}
+}
+
+// TestANamespaceThatIsNotOurs puts a file where a host's namespace would be.
+func TestANamespaceThatIsNotOurs(t *testing.T) {
+	t.Parallel()
+	l, _ := newLab(t, LinkSpec{})
+	path := filepath.Join(netnsDir, l.Name+"-box")
+	if err := os.WriteFile(path, nil, 0o444); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(path)
+	if _, err := l.AddHost("box", LinkSpec{}); !errors.Is(err, os.ErrExist) {
+		t.Errorf("a host in a namespace that exists answers %v, want os.ErrExist", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("it was removed: %v", err)
+	}
+}
+
+func TestAHostThatFailsLeavesNothing(t *testing.T) {
+	t.Parallel()
+	l, _ := newLab(t, LinkSpec{})
+	// The far end's name is taken, so the link cannot be made.
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "to-box"
+	if err := l.Wire.nl.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.AddHost("box", LinkSpec{}); !errors.Is(err, os.ErrExist) {
+		t.Errorf("a link whose name is taken answers %v, want os.ErrExist", err)
+	}
+	if _, err := os.Stat(filepath.Join(netnsDir, l.Name+"-box")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the namespace of a host that failed: %v", err)
+	}
+	if hosts := l.Hosts(); len(hosts) != 0 {
+		t.Errorf("the lab has %d hosts", len(hosts))
 	}
 }

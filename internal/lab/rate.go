@@ -48,6 +48,11 @@ func (h *Host) SetRate(d Direction, bps uint64) error {
 	if err := checkRate(bps); err != nil {
 		return err
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return fmt.Errorf("limit %q: %w", h.Name, errClosed)
+	}
 	nl, name := h.nl, h.Dev
 	if d == In {
 		nl, name = h.wire.nl, h.FarDev

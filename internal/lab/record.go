@@ -181,26 +181,26 @@ func Kept() ([]string, error) {
 // Stop removes one lab. The creator of a kept lab gets SIGTERM and is waited
 // for as long as ctx allows; of any other it must have died, because a lab is
 // not taken away from a program that uses it. name may lack its prefix. No
-// lab of that name is os.ErrNotExist.
-func Stop(ctx context.Context, name string) error {
+// lab of that name is os.ErrNotExist. It returns the lab's full name.
+func Stop(ctx context.Context, name string) (string, error) {
 	full, err := fullName(name)
 	if err != nil {
-		return err
+		return name, err
 	}
 	all, err := records()
 	if err != nil {
-		return err
+		return full, err
 	}
 	i := slices.IndexFunc(all, func(r *record) bool { return r.Name == full })
 	if i < 0 {
-		return fmt.Errorf("stop lab %q: %w", full, os.ErrNotExist)
+		return full, fmt.Errorf("stop lab %q: there is none: %w", full, os.ErrNotExist)
 	}
 	r := all[i]
 	if err := r.endCreator(ctx); err != nil {
-		return fmt.Errorf("stop lab %q: %w", full, err)
+		return full, fmt.Errorf("stop lab %q: %w", full, err)
 	}
 	// The creator has removed all of it, unless it was killed otherwise.
-	return r.clean()
+	return full, r.clean()
 }
 
 func (r *record) endCreator(ctx context.Context) error {
