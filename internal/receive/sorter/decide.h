@@ -193,7 +193,8 @@ static __always_inline void settle(struct flow *f, const struct sorter_config *c
 	}
 	if (!cfg->detect)
 		unregister(f, EVENT_RELEASED_OFF);
-	if (p->payload && !(p->flags & TCP_SYN)) {
+	/* what is sent again says nothing about who waits for whom */
+	if (p->payload && NEWER(p->seq + p->payload, f->new_end) && !(p->flags & TCP_SYN)) {
 		look_for_turn(f, cfg, p->ack, now);
 		if (cfg->detect && !(f->flags & FLOW_CLOSING))
 			count_payload(f, cfg, p->payload, now);

@@ -185,3 +185,7 @@ func (r *rig) deliver(pkt []byte) {
 	r.sort(pkt)
 	r.prove(pkt)
 }
+
+func netipPort(a netip.AddrPort, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr(), port)
+}
