@@ -147,7 +147,7 @@ func (w *world) play(p *player) {
 			p.h.seen()
 		}
 	}
-	switch w.rnd.Intn(60) {
+	switch w.rnd.Intn(12) {
 	case 0:
 		w.repeat(p)
 	case 1:
