@@ -18,6 +18,8 @@ const (
 	connectLimit = int64(5 * time.Second)
 )
 
+var errNoAnswer = errors.New("connect: no answer in 5 s")
+
 // clientWorker drives some of a class's connections from one thread.
 type clientWorker struct {
 	worker
@@ -56,7 +58,6 @@ func newClientWorker(clock func() int64, s Spec, class int, token uint64, check 
 		w.seats = append(w.seats, c)
 	}
 	w.live = len(w.seats)
-	w.loop.sweep = w.sweep
 	return w, nil
 }
 
@@ -110,7 +111,7 @@ func (w *clientWorker) dial(c *conn) {
 		return
 	}
 	c.connecting = true
-	c.deadline = w.loop.now + connectLimit
+	w.loop.setDeadline(c, connectLimit, errNoAnswer)
 	c.begin(w.class, c.id, w.token)
 	if w.spec.Kind != FTP {
 		putHello(&c.head, w.class, c.id, w.token)
@@ -217,16 +218,6 @@ func (w *clientWorker) abort() {
 		}
 	}
 	w.loop.stopped = true
-}
-
-// sweep ends handshakes that take too long.
-func (w *clientWorker) sweep() {
-	for _, c := range w.loop.slots {
-		if c.fd >= 0 && c.deadline != 0 && w.loop.now > c.deadline {
-			c.deadline = 0
-			c.role.ended(c, errors.New("connect: no answer in 5 s"))
-		}
-	}
 }
 
 // backlog counts the intended sends that were due by now and are not answered.

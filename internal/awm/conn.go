@@ -56,7 +56,9 @@ type conn struct {
 	txLeft, rxLeft int64
 	txPos, rxPos   int64 // payload bytes moved since the connection was opened
 	start          int64 // when the transaction was, or was to be, sent
-	deadline       int64 // the sweep closes the connection after it; 0 is never
+	deadline       int64 // the sweep ends the connection after it; 0 is never
+	late           error // with this
+	retry          bool  // a listening socket whose accept found no room
 
 	got    [helloSize]byte // a hello or a frame's head on its way in
 	gotLen uint8

@@ -125,7 +125,7 @@ func (r *ftpClient) dialData(c *conn, line []byte) {
 		return
 	}
 	d.connecting = true
-	d.deadline = r.w.loop.now + connectLimit
+	r.w.loop.setDeadline(d, connectLimit, errNoAnswer)
 	d.tx, d.rx = file.cursor(), file.cursor()
 	f.data = d
 	verb := "RETR"

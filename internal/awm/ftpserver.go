@@ -37,7 +37,7 @@ func newFTPServer(base serverBase) *ftpServer {
 
 func (r *ftpServer) opened(c *conn) {
 	c.ctl = &ftpControl{}
-	c.deadline = r.w.loop.now + ftpIdleLimit
+	r.w.loop.setDeadline(c, ftpIdleLimit, errTooSilent)
 	r.answer(c, "220 xlane awm")
 }
 
@@ -48,7 +48,7 @@ func (r *ftpServer) answer(c *conn, format string, args ...any) {
 }
 
 func (r *ftpServer) feed(c *conn, b []byte) {
-	c.deadline = r.w.loop.now + ftpIdleLimit
+	r.w.loop.setDeadline(c, ftpIdleLimit, errTooSilent)
 	if err := c.ctl.lines(c, b, r.command); err != nil {
 		r.ended(c, err)
 	}
@@ -59,7 +59,7 @@ func (r *ftpServer) ended(c *conn, err error) {
 		return
 	}
 	if err == errTooSilent && c.ctl.data != nil {
-		c.deadline = r.w.loop.now + ftpIdleLimit // a long transfer is not silence
+		r.w.loop.setDeadline(c, ftpIdleLimit, errTooSilent) // a long transfer is not silence
 		return
 	}
 	r.closeData(c)
@@ -176,7 +176,7 @@ func (r *ftpServer) listen(c *conn, word string) error {
 		r.w.finish(p)
 		return err
 	}
-	p.deadline = r.w.loop.now + ftpAcceptLimit
+	r.w.loop.setDeadline(p, ftpAcceptLimit, errTooSilent)
 	c.ctl.passive = p
 	if word == "EPSV" {
 		r.answer(c, "229 Entering Extended Passive Mode (|||%d|)", port)
@@ -213,7 +213,7 @@ func (r *ftpServer) accept(c, p *conn, fd int) {
 		return
 	}
 	r.w.tally.Connects++
-	d.deadline = r.w.loop.now + ftpDataLimit
+	r.w.loop.setDeadline(d, ftpDataLimit, errTooSilent)
 	d.data = &ftpData{ctl: c}
 	c.ctl.data = d
 	r.closePassive(c)
@@ -269,7 +269,7 @@ func (r *ftpServer) begin(c *conn) {
 func (r *ftpServer) done(c *conn, format string, args ...any) {
 	r.closeData(c)
 	c.ctl.verb = ""
-	c.deadline = r.w.loop.now + ftpIdleLimit
+	r.w.loop.setDeadline(c, ftpIdleLimit, errTooSilent)
 	r.answer(c, format, args...)
 }
 
@@ -283,7 +283,7 @@ func (r *ftpServerData) ready(c *conn) bool {
 	if !c.data.open {
 		return false // what comes early stays in the socket
 	}
-	c.deadline = r.w.loop.now + ftpDataLimit
+	r.w.loop.setDeadline(c, ftpDataLimit, errTooSilent)
 	return r.w.pump(c)
 }
 

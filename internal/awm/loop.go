@@ -14,7 +14,7 @@ const (
 	stepBudget = 16
 	// eventsMax is how many events one epoll_wait takes.
 	eventsMax = 256
-	// sweepEvery is how often idle connections are looked for.
+	// sweepEvery is how often connections past their deadline are looked for.
 	sweepEvery = int64(time.Second)
 	// timerSlack is what PR_SET_TIMERSLACK gets: the default of 50 µs would
 	// make every intended send of an open loop late by as much.
@@ -41,7 +41,6 @@ type loop struct {
 	spare      []*conn
 	timers     timerHeap
 	sweepAt    int64
-	sweep      func()
 	stopped    bool
 	out        gather
 
@@ -112,9 +111,6 @@ func (l *loop) close() {
 func (l *loop) run() {
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0)
 	l.now = l.clock()
-	if l.sweep != nil {
-		l.sweepAt = l.now + sweepEvery
-	}
 	for !l.stopped {
 		l.turn()
 	}
@@ -144,8 +140,37 @@ func (l *loop) turn() {
 		c.role.timer(c)
 	}
 	if l.now >= l.sweepAt {
-		l.sweepAt = l.now + sweepEvery
-		l.sweep()
+		l.sweepAt = never
+		l.sweepDue()
+	}
+}
+
+// setDeadline makes role.ended run with err when the connection is still open
+// limit from now, give or take sweepEvery.
+func (l *loop) setDeadline(c *conn, limit int64, err error) {
+	c.deadline, c.late = l.now+limit, err
+	l.armSweep()
+}
+
+// armSweep lets sweepDue run. It is armed only while there is something to
+// look for: a wait with a time limit costs a kernel timer each.
+func (l *loop) armSweep() { l.sweepAt = min(l.sweepAt, l.now+sweepEvery) }
+
+// sweepDue ends the connections that are too late, and retries an accept that
+// found no room.
+func (l *loop) sweepDue() {
+	for _, c := range l.slots {
+		switch {
+		case c.fd < 0:
+		case c.retry:
+			c.retry = false
+			l.mark(c)
+		case c.deadline != 0 && l.now > c.deadline:
+			c.deadline = 0
+			c.role.ended(c, c.late)
+		case c.deadline != 0:
+			l.armSweep()
+		}
 	}
 }
 

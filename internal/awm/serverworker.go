@@ -38,15 +38,14 @@ func (l *connLimit) give() { l.now.Add(-1) }
 // a port of its own, so that no thread hands a connection to another.
 type serverWorker struct {
 	worker
-	limit       *connLimit
-	ports       PortRange
-	addr        netip.Addr
-	port        uint16
-	listener    *conn
-	refused     int64 // connections over the limit, and hellos that were not ours
-	retryAccept bool
-	ending      bool // the window is over: partial messages are no error
-	firstRole   serverRole
+	limit     *connLimit
+	ports     PortRange
+	addr      netip.Addr
+	port      uint16
+	listener  *conn
+	refused   int64 // connections over the limit, and hellos that were not ours
+	ending    bool  // the window is over: partial messages are no error
+	firstRole serverRole
 }
 
 // serverRole is what a server's connection does besides.
@@ -74,7 +73,6 @@ func newServerWorker(clock func() int64, s Spec, class int, token uint64, check 
 	default:
 		w.firstRole = helloServer{base, turnServer{base}}
 	}
-	w.loop.sweep = w.sweep
 	fd, port, err := listen(addr, ports, w.set)
 	if err != nil {
 		w.loop.close()
@@ -100,7 +98,7 @@ func (w *serverWorker) accepted(fd int) {
 	}
 	w.live++
 	w.tally.Connects++
-	c.deadline = w.loop.now + helloLimit
+	w.loop.setDeadline(c, helloLimit, errTooSilent)
 	w.firstRole.opened(c)
 }
 
@@ -123,20 +121,6 @@ func (w *serverWorker) stop() {
 	w.loop.stopped = true
 }
 
-// sweep ends connections that said nothing in time.
-func (w *serverWorker) sweep() {
-	if w.retryAccept {
-		w.retryAccept = false
-		w.loop.mark(w.listener)
-	}
-	for _, c := range w.loop.slots {
-		if c.fd >= 0 && c.deadline != 0 && w.loop.now > c.deadline {
-			c.deadline = 0
-			c.role.ended(c, errTooSilent)
-		}
-	}
-}
-
 var errTooSilent = errors.New("the client said nothing in time")
 
 // acceptor is a listening socket's role.
@@ -156,7 +140,8 @@ func (r acceptor) ready(c *conn) bool {
 			// Out of descriptors or memory. What waits makes no new event, so
 			// the sweep tries again.
 			r.w.connError(fmt.Errorf("accept: %w", e))
-			r.w.retryAccept = true
+			c.retry = true
+			r.w.loop.armSweep()
 			return false
 		case !r.w.limit.take():
 			r.w.refused++
