@@ -10,6 +10,7 @@ import (
 
 	"xlane/internal/kernel/bpffs"
 	"xlane/internal/kernel/cpu"
+	"xlane/internal/kernel/link"
 	"xlane/internal/kernel/netns"
 	"xlane/internal/kernel/setting"
 	"xlane/internal/model"
@@ -41,12 +42,21 @@ type iface struct {
 	timers  *timers
 	olm     olm
 	pinDir  string
+	// prior says that an earlier daemon's record and sorter were found, and
+	// inherited how many settings that record has: a start that fails leaves
+	// both as they were.
+	prior     bool
+	inherited int
 
 	state  model.InterfaceState
 	reason string
 	ask    chan func()
 	ended  chan struct{}
 }
+
+// ErrStopped says that the context ended before everything was taken over, and
+// that what had been done was put back.
+var ErrStopped = errors.New("stopped before it was ready")
 
 // begin takes one device over.
 func begin(ctx context.Context, stack *Config, cfg profile.Interface) (*iface, error) {
@@ -64,37 +74,56 @@ func begin(ctx context.Context, stack *Config, cfg profile.Interface) (*iface, e
 	}
 	in.ns = ns
 	if err := in.take(ctx); err != nil {
-		return nil, errors.Join(err, in.giveUp(ctx))
+		undo := in.giveUp(ctx)
+		switch {
+		case undo == nil && ctx.Err() != nil:
+			return nil, ErrStopped
+		case undo == nil:
+			return nil, err
+		}
+		return nil, errors.Join(err, undo)
 	}
 	return in, nil
 }
 
-// giveUp undoes a take-over that did not succeed.
+// giveUp undoes exactly what a take-over that did not succeed has done.
 func (in *iface) giveUp(ctx context.Context) error {
-	defer in.ns.Close()
-	if in.journal == nil {
+	switch {
+	case in.journal == nil:
 		if in.adapter != nil {
 			in.adapter.Close()
 		}
+		in.ns.Close()
 		return nil
+	case !in.prior:
+		return in.restore(context.WithoutCancel(ctx))
 	}
-	return in.restore(context.WithoutCancel(ctx))
+	defer in.ns.Close()
+	in.adapter.Close()
+	_, err := in.journal.undo(in.inherited, in.ns)
+	err = errors.Join(err, in.journal.write())
+	in.journal.close()
+	return err
+}
+
+// key names a device's record, lock and pins.
+func key(ns *netns.Handle, device string) string {
+	return fmt.Sprintf("%d-%s", ns.ID().Ino, bpffs.Escape(device))
 }
 
 func (in *iface) take(ctx context.Context) error {
+	cpus, err := chooseCPUs(in.cfg.CPUs)
+	if err != nil {
+		return err
+	}
 	pins, err := bpffs.Ensure(pinRoot(in.stack))
 	if err != nil {
 		return err
 	}
-	key := fmt.Sprintf("%d-%s", in.ns.ID().Ino, bpffs.Escape(in.cfg.Device))
 	if in.cfg.WorkloadQ {
-		if in.pinDir, err = pins.Locate(key); err != nil {
+		if in.pinDir, err = pins.Locate(key(in.ns, in.cfg.Device)); err != nil {
 			return err
 		}
-	}
-	cpus, err := cpu.ParseList(in.cfg.CPUs)
-	if err != nil {
-		return fmt.Errorf("CPUs %q: %w", in.cfg.CPUs, err)
 	}
 	spec := receive.Spec{
 		NS: in.ns, Device: in.cfg.Device, Sort: in.cfg.WorkloadQ, Queues: 1, CPUs: cpus, PinDir: in.pinDir,
@@ -104,21 +133,17 @@ func (in *iface) take(ctx context.Context) error {
 		},
 	}
 	// The adapter looks before the record is opened: bad input leaves no trace.
-	journal := &lateJournal{}
+	journal := &lateJournal{log: in.log}
 	spec.Journal = journal
-	if in.adapter, err = choose(in.cfg.Adapter, spec); err != nil {
-		return err
+	adapter, err := choose(in.cfg.Adapter, spec)
+	if err != nil {
+		return err // and in.adapter stays nil, not a nil of the adapter's type
 	}
-	if in.journal, err = openJournal(in.stack.StateDir, key); err != nil {
-		return fmt.Errorf("device %q %w", in.cfg.Device, err)
+	in.adapter = adapter
+	if err := in.open(ctx); err != nil {
+		return err
 	}
 	journal.to = in.journal
-	if err := in.journal.begin(Record{
-		Device: in.cfg.Device, Netns: in.cfg.Netns, NS: in.ns.ID(), Adapter: in.adapter.Name(),
-		PinDir: in.pinDir, PID: os.Getpid(), Started: in.stack.Clock(),
-	}); err != nil {
-		return err
-	}
 	if err := in.adapter.Apply(ctx); err != nil {
 		return err
 	}
@@ -130,9 +155,81 @@ func (in *iface) take(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := in.afterLoss(); err != nil {
+	if err := in.afterLoss(journal); err != nil {
 		return err
 	}
+	return in.startTimers()
+}
+
+func chooseCPUs(list string) (cpu.Set, error) {
+	cpus, err := cpu.ParseList(list)
+	if err != nil {
+		return cpus, fmt.Errorf("CPUs %q: %w", list, err)
+	}
+	online, err := cpu.Online()
+	if err != nil {
+		return cpus, err
+	}
+	for _, c := range cpus.Members() {
+		if !online.Has(c) {
+			return cpus, fmt.Errorf("CPUs %q: CPU %d is not online here; choose from %v", list, c, online)
+		}
+	}
+	return cpus, nil
+}
+
+// open takes the device's lock, settles what an earlier daemon left, and
+// writes down who has the device now.
+func (in *iface) open(ctx context.Context) error {
+	index, err := in.ifindex()
+	if err != nil {
+		return err
+	}
+	j, err := openJournal(in.stack.StateDir, key(in.ns, in.cfg.Device))
+	if errors.Is(err, ErrManaged) {
+		return fmt.Errorf("device %q %w", in.cfg.Device, err)
+	}
+	if err != nil {
+		return fmt.Errorf("take over %q: %w", in.cfg.Device, err)
+	}
+	earlier := j.record
+	if in.prior, err = j.dropStale(in.ns, index); err != nil {
+		j.close()
+		return err
+	}
+	in.journal, in.inherited = j, len(j.record.Settings)
+	if err := j.meet(in.ns); err != nil {
+		return err
+	}
+	switch {
+	case earlier.Version == 0:
+	case !in.prior:
+		in.log.Info("earlier record not used", "why", "it is about a device that no longer exists")
+		err = sorter.Unpin(earlier.PinDir)
+	case earlier.PinDir != "" && earlier.PinDir != in.pinDir:
+		in.log.Info("sorter removed", "why", "an earlier daemon left it, and sorting is not asked for now")
+		err = removeSorter(ctx, earlier.PinDir)
+	}
+	if err != nil {
+		return err
+	}
+	return j.begin(Record{
+		Device: in.cfg.Device, Netns: in.cfg.Netns, NS: in.ns.ID(), Ifindex: index, Adapter: in.adapter.Name(),
+		PinDir: in.pinDir, PID: os.Getpid(), Started: in.stack.Clock(),
+	})
+}
+
+func (in *iface) ifindex() (int, error) {
+	links, err := link.Dial(in.ns)
+	if err != nil {
+		return 0, err
+	}
+	defer links.Close()
+	dev, err := links.ByName(in.cfg.Device)
+	return dev.Index, err
+}
+
+func (in *iface) startTimers() error {
 	in.timers = newTimers(in.cfg, in.stack.Clock)
 	for q, d := range in.timers.begin() {
 		if err := in.adapter.SetHold(q, d.Hold); err != nil && !errors.Is(err, errors.ErrUnsupported) {
@@ -163,14 +260,22 @@ func pinRoot(cfg *Config) string {
 	return bpffs.Root
 }
 
-// lateJournal is given to the adapter before the record is open.
-type lateJournal struct{ to setting.Journal }
+// lateJournal is given to the adapter before the record is open. It also says
+// in the log what is changed.
+type lateJournal struct {
+	to  setting.Journal
+	log *slog.Logger
+}
 
 func (l *lateJournal) Record(s setting.Setting) error {
 	if l.to == nil {
 		return errors.New("the record is not open")
 	}
-	return l.to.Record(s)
+	if err := l.to.Record(s); err != nil {
+		return err
+	}
+	l.log.Info("change", "what", s.String(), "from", s.From, "to", s.To)
+	return nil
 }
 
 func (l *lateJournal) Recorded() []setting.Setting {
@@ -184,7 +289,7 @@ func (l *lateJournal) Recorded() []setting.Setting {
 // order: Linux thins these acknowledgements out (tcp_comp_sack_nr, Linux 4.18),
 // which slows a bulk sender's recovery. The original does the same for bulk
 // queues (zos.md §3.2, PM20056).
-func (in *iface) afterLoss() error {
+func (in *iface) afterLoss(j setting.Journal) error {
 	if !in.cfg.WorkloadQ {
 		return nil
 	}
@@ -193,7 +298,7 @@ func (in *iface) afterLoss() error {
 		return err
 	}
 	defer host.Close()
-	return host.Set(in.journal, setting.Sysctl, "", "net.ipv4.tcp_comp_sack_nr", "0")
+	return host.Set(j, setting.Sysctl, "", "net.ipv4.tcp_comp_sack_nr", "0")
 }
 
 // run drives the device until the context ends or the device is lost.
@@ -236,7 +341,9 @@ func (in *iface) loop(ctx context.Context, resets <-chan string) error {
 			in.log.Debug("something happened", "what", why)
 			err = in.reapply(ctx)
 		case <-check.C:
-			err = in.reapply(ctx)
+			if err = in.vanished(); err == nil {
+				err = in.reapply(ctx)
+			}
 		case <-sweep.C:
 			err = in.sweep()
 		case <-step.C:
@@ -253,6 +360,32 @@ func (in *iface) loop(ctx context.Context, resets <-chan string) error {
 			in.trouble(err)
 		}
 	}
+}
+
+// vanished returns an error that wraps ErrGone when nobody but this process
+// holds the device's namespace any more: our own handle is all that keeps it,
+// and the device in it, alive.
+func (in *iface) vanished() error {
+	if in.cfg.Netns == "" {
+		return nil // our own
+	}
+	ns, err := netns.Find(in.cfg.Netns)
+	if err == nil {
+		same := ns.Same(in.ns)
+		ns.Close()
+		if same {
+			return nil
+		}
+	}
+	// It may have lost its name, or its first process, and live on.
+	id := in.ns.ID()
+	if ns, err = netns.Search(func(h *netns.Handle) (bool, error) { return h.ID() == id, nil }); err != nil {
+		return fmt.Errorf("look for namespace %q: %w", in.cfg.Netns, err)
+	}
+	if ns != nil {
+		return ns.Close()
+	}
+	return fmt.Errorf("device %q: namespace %q no longer exists: %w", in.cfg.Device, in.cfg.Netns, receive.ErrGone)
 }
 
 // trouble notes that something does not work now; it will be tried again.
@@ -318,44 +451,63 @@ func (in *iface) decide() error {
 }
 
 // restore puts everything back: connections home first, then the programs
-// off, then every recorded setting, last first.
+// off, then every recorded setting, last first. The record stays when anything
+// fails, so that a reset can try again.
 func (in *iface) restore(ctx context.Context) error {
+	defer in.ns.Close()
 	var errs []error
 	if in.olm != nil {
 		errs = append(errs, in.olm.close())
 	}
 	drainCtx, cancel := context.WithTimeout(ctx, drainMax)
-	if err := in.adapter.Drain(drainCtx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		errs = append(errs, err)
-	}
+	err := in.adapter.Drain(drainCtx)
 	cancel()
-	errs = append(errs, in.adapter.Detach())
-	in.adapter.Close()
-	err := in.journal.undo(in.ns)
-	if errors.Is(err, setting.ErrChangedSince) {
-		in.log.Warn("not everything was put back", "error", err)
+	if errors.Is(err, context.DeadlineExceeded) {
+		in.log.Warn("sorting ends while connections change queue", "why", fmt.Sprintf("they have not come home within %v", drainMax))
 		err = nil
+	}
+	errs = append(errs, err, in.adapter.Detach())
+	in.adapter.Close()
+	done, err := in.journal.undo(0, in.ns)
+	for _, left := range done.Left {
+		in.log.Warn("left alone", "why", left)
 	}
 	errs = append(errs, err)
 	if errors.Join(errs...) == nil {
 		errs = append(errs, in.journal.finish())
-		in.log.Info("put back", "settings", len(in.journal.record.Settings))
+		in.log.Info("put back", "settings", done.PutBack, "gone", done.Gone, "left_alone", len(done.Left))
 	} else {
+		errs = append(errs, in.journal.write())
 		in.journal.close()
 	}
 	return errors.Join(errs...)
 }
 
-// resetOne puts one dead daemon's device back.
-func resetOne(_ context.Context, j *journal) error {
-	if j.record.PinDir != "" {
-		if err := sorter.Unpin(j.record.PinDir); err != nil {
+// removeSorter takes off a sorter that a dead daemon left: its connections go
+// home to PRIMARY first, so that their packets stay in order. One that this
+// version cannot read is taken off as it is.
+func removeSorter(ctx context.Context, pinDir string) error {
+	if s, err := sorter.Adopt(pinDir); err == nil {
+		defer s.Close()
+		drainCtx, cancel := context.WithTimeout(ctx, drainMax)
+		defer cancel()
+		if err := receive.DrainSorter(drainCtx, s); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
 	}
-	err := j.undo()
-	if errors.Is(err, setting.ErrChangedSince) {
-		return nil
+	return sorter.Unpin(pinDir)
+}
+
+// resetOne puts one dead daemon's device back.
+func resetOne(ctx context.Context, j *journal) (undone, error) {
+	if j.record.PinDir != "" {
+		if err := removeSorter(ctx, j.record.PinDir); err != nil {
+			return undone{}, err
+		}
 	}
-	return err
+	done, err := j.undo(0)
+	if err != nil {
+		err = errors.Join(err, j.write())
+	}
+	return done, err
 }

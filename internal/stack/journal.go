@@ -30,10 +30,14 @@ type Record struct {
 	Netns    string            `json:"netns"` // as the operator wrote it
 	NS       netns.ID          `json:"netns_id"`
 	Adapter  string            `json:"adapter"`
+	Ifindex  int               `json:"ifindex"`
 	PinDir   string            `json:"pin_dir"`
 	PID      int               `json:"pid"`
 	Started  time.Time         `json:"started"`
 	Settings []setting.Setting `json:"settings"`
+	// Cookies tell the namespaces of Settings, by ID, from later ones that got
+	// the same ID.
+	Cookies map[string]uint64 `json:"netns_cookies"`
 }
 
 // journal is one device's record on disk, and the lock that says who has it.
@@ -46,51 +50,131 @@ type journal struct {
 // ErrManaged says that another daemon has the device.
 var ErrManaged = errors.New("is already managed")
 
+// lockTries bounds how often a lock file that was removed between opening and
+// locking it is opened anew; each time, somebody else has just finished.
+const lockTries = 10
+
 // openJournal takes the device's lock and reads what an earlier daemon left.
 func openJournal(dir, key string) (*journal, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make %s: %w", dir, err)
 	}
 	j := &journal{path: filepath.Join(dir, key+".json")}
-	lock, err := os.OpenFile(filepath.Join(dir, key+".lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open the lock: %w", err)
+	var err error
+	if j.lock, err = takeLock(filepath.Join(dir, key+".lock")); err != nil {
+		return nil, err
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		who := make([]byte, 20)
-		n, _ := lock.ReadAt(who, 0)
-		lock.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w by process %s", ErrManaged, strings.TrimSpace(string(who[:n])))
+	if err := j.read(); err != nil {
+		j.close()
+		return nil, err
+	}
+	return j, nil
+}
+
+// takeLock locks the file at path and writes who has it into it.
+func takeLock(path string) (*os.File, error) {
+	for range lockTries {
+		lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("open the lock: %w", err)
 		}
-		return nil, fmt.Errorf("take the lock: %w", err)
+		if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			defer lock.Close()
+			if errors.Is(err, unix.EWOULDBLOCK) {
+				return nil, managedBy(lock)
+			}
+			return nil, fmt.Errorf("take the lock %s: %w", path, err)
+		}
+		// Its holder removes it when it has finished: a lock on a file that
+		// nobody else can open any more would exclude nobody.
+		held, err := lock.Stat()
+		if err != nil {
+			lock.Close()
+			return nil, fmt.Errorf("take the lock %s: %w", path, err)
+		}
+		if now, err := os.Stat(path); err != nil || !os.SameFile(held, now) {
+			lock.Close()
+			continue
+		}
+		if err := lock.Truncate(0); err == nil {
+			// Only for the other's error message.
+			fmt.Fprintf(lock, "%d\n", os.Getpid())
+		}
+		return lock, nil
 	}
-	j.lock = lock
-	if err := lock.Truncate(0); err == nil {
-		fmt.Fprintf(lock, "%d\n", os.Getpid())
+	return nil, fmt.Errorf("take the lock %s: it was removed %d times meanwhile", path, lockTries)
+}
+
+func managedBy(lock *os.File) error {
+	who := make([]byte, 20)
+	n, _ := lock.ReadAt(who, 0)
+	pid := strings.TrimSpace(string(who[:n]))
+	if pid == "" {
+		return ErrManaged // it has the lock, and has not written yet
 	}
+	return fmt.Errorf("%w by process %s", ErrManaged, pid)
+}
+
+// managed returns an error that wraps ErrManaged when a daemon has the device.
+// It changes nothing.
+func managed(dir, key string) error {
+	lock, err := os.Open(filepath.Join(dir, key+".lock"))
+	if err != nil {
+		return nil // nobody has made one, or taking it will say what is wrong
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		return managedBy(lock)
+	}
+	return nil
+}
+
+// read reads the record, if there is one. One that cannot be read is left as
+// it is: it is all that is known of what to put back.
+func (j *journal) read() error {
 	text, err := os.ReadFile(j.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return j, nil
+		return nil
 	}
 	if err == nil {
 		err = json.Unmarshal(text, &j.record)
 	}
 	if err == nil && j.record.Version != recordVersion {
-		err = fmt.Errorf("it has version %d, this is %d", j.record.Version, recordVersion)
+		err = fmt.Errorf("it has version %d, and this is %d", j.record.Version, recordVersion)
 	}
 	if err != nil {
-		j.close()
-		return nil, fmt.Errorf("read the record %s: %w", j.path, err)
+		return fmt.Errorf("read the record %s: %w; nothing was changed, and the file says what an earlier daemon changed", j.path, err)
 	}
-	return j, nil
+	return nil
 }
 
 // begin writes who manages what, before anything is changed.
 func (j *journal) begin(r Record) error {
-	r.Version, r.Settings = recordVersion, j.record.Settings
+	r.Version, r.Settings, r.Cookies = recordVersion, j.record.Settings, j.record.Cookies
 	j.record = r
 	return j.write()
+}
+
+// meet notes by what cookie a namespace is known, once.
+func (j *journal) meet(ns *netns.Handle) error {
+	if j.record.Cookies == nil {
+		j.record.Cookies = map[string]uint64{}
+	}
+	c, err := cookie(ns)
+	if err == nil {
+		j.record.Cookies[ns.ID().String()] = c
+	}
+	return err
+}
+
+// same reports whether a namespace is the one that the record means by its ID.
+func (j *journal) same(ns *netns.Handle) (bool, error) {
+	was, known := j.record.Cookies[ns.ID().String()]
+	if !known {
+		return false, nil
+	}
+	c, err := cookie(ns)
+	return c == was, err
 }
 
 // Record writes a change down before it is made.
@@ -99,6 +183,19 @@ func (j *journal) Record(s setting.Setting) error {
 		if old.Kind == s.Kind && old.NS == s.NS && old.Device == s.Device && old.Key == s.Key {
 			j.record.Settings[i].To = s.To
 			return j.write()
+		}
+	}
+	if _, met := j.record.Cookies[s.NS.String()]; !met {
+		ns, err := openByID(s.NS, nil)
+		if err != nil {
+			return err
+		}
+		if ns == nil {
+			return fmt.Errorf("write down %v: namespace %v cannot be found again", s, s.NS)
+		}
+		defer ns.Close()
+		if err := j.meet(ns); err != nil {
+			return err
 		}
 	}
 	j.record.Settings = append(j.record.Settings, s)
@@ -126,69 +223,22 @@ func (j *journal) write() error {
 
 // finish removes the record: everything was put back.
 func (j *journal) finish() error {
+	defer j.close()
 	if err := os.Remove(j.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the record: %w", err)
 	}
-	os.Remove(j.lock.Name())
-	j.close()
 	return nil
 }
 
-// close lets go of the lock and keeps the record.
+// close lets go of the lock and keeps the record, if there is one.
 func (j *journal) close() {
-	if j.lock != nil {
-		j.lock.Close()
-		j.lock = nil
+	if j.lock == nil {
+		return
 	}
-}
-
-// undo puts every recorded setting back, last first, and returns what could
-// not be. Namespaces that no longer exist need nothing.
-func (j *journal) undo(known ...*netns.Handle) error {
-	hosts := map[netns.ID]*setting.Host{}
-	defer func() {
-		for _, h := range hosts {
-			if h != nil {
-				h.Close()
-			}
-		}
-	}()
-	var errs []error
-	for i := len(j.record.Settings) - 1; i >= 0; i-- {
-		s := j.record.Settings[i]
-		host, seen := hosts[s.NS]
-		if !seen {
-			host = openByID(s.NS, known)
-			hosts[s.NS] = host
-		}
-		if host == nil {
-			continue
-		}
-		if err := host.Undo(s); err != nil {
-			errs = append(errs, err)
-		}
+	if _, err := os.Lstat(j.path); errors.Is(err, fs.ErrNotExist) {
+		// While it is still locked, so that nobody has it but us.
+		os.Remove(j.lock.Name())
 	}
-	return errors.Join(errs...)
-}
-
-// openByID opens the namespace with this identity, or returns nil when there
-// is none any more.
-func openByID(id netns.ID, known []*netns.Handle) *setting.Host {
-	for _, ns := range known {
-		if ns != nil && ns.ID() == id {
-			if h, err := setting.Open(ns); err == nil {
-				return h
-			}
-		}
-	}
-	ns, err := netns.Search(func(h *netns.Handle) (bool, error) { return h.ID() == id, nil })
-	if err != nil || ns == nil {
-		return nil
-	}
-	h, err := setting.Open(ns)
-	if err != nil {
-		ns.Close()
-		return nil
-	}
-	return h
+	j.lock.Close()
+	j.lock = nil
 }

@@ -12,10 +12,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
 	"xlane/internal/api"
+	"xlane/internal/kernel/netns"
 	"xlane/internal/model"
 	"xlane/internal/profile"
 )
@@ -43,6 +45,27 @@ type Stack struct {
 // interfacesMax bounds one daemon.
 const interfacesMax = 64
 
+// Managed returns an error that wraps ErrManaged, and names the device and the
+// process, when another daemon has one of the devices. It changes nothing, and
+// what else may be wrong is for Start to say.
+func Managed(cfg Config) error {
+	if cfg.StateDir == "" {
+		cfg.StateDir = StateDir
+	}
+	for _, in := range cfg.Interfaces {
+		ns, err := netns.Find(in.Netns)
+		if err != nil {
+			continue
+		}
+		err = managed(cfg.StateDir, key(ns, in.Device))
+		ns.Close()
+		if err != nil {
+			return fmt.Errorf("device %q %w", in.Device, err)
+		}
+	}
+	return nil
+}
+
 // Start takes every interface over, or none: what was done for the others is
 // undone when one fails.
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
@@ -62,8 +85,12 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	for i := range cfg.Interfaces {
 		in, err := begin(ctx, &s.cfg, cfg.Interfaces[i])
 		if err != nil {
-			for _, done := range s.interfaces {
-				err = errors.Join(err, done.restore(context.WithoutCancel(ctx)))
+			var undo []error
+			for j := len(s.interfaces) - 1; j >= 0; j-- {
+				undo = append(undo, s.interfaces[j].restore(context.WithoutCancel(ctx)))
+			}
+			if failed := errors.Join(undo...); failed != nil {
+				return nil, errors.Join(err, failed)
 			}
 			return nil, err
 		}
@@ -122,24 +149,37 @@ func Reset(ctx context.Context, cfg Config, report func(string)) error {
 	}
 	var errs []error
 	for _, path := range records {
-		key := filepath.Base(path)
-		key = key[:len(key)-len(".json")]
-		j, err := openJournal(cfg.StateDir, key)
-		if errors.Is(err, ErrManaged) {
-			report(fmt.Sprintf("%s %v: left alone", key, err))
-			continue
-		}
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if err := resetOne(ctx, j); err != nil {
-			errs = append(errs, fmt.Errorf("put back %q: %w", j.record.Device, err))
-			j.close()
-			continue
-		}
-		report(fmt.Sprintf("%s in namespace %q: %d settings put back", j.record.Device, j.record.Netns, len(j.record.Settings)))
-		errs = append(errs, j.finish())
+		errs = append(errs, reset(ctx, cfg.StateDir, strings.TrimSuffix(filepath.Base(path), ".json"), report))
 	}
 	return errors.Join(errs...)
+}
+
+func reset(ctx context.Context, dir, key string, report func(string)) error {
+	j, err := openJournal(dir, key)
+	if errors.Is(err, ErrManaged) {
+		_, device, _ := strings.Cut(key, "-")
+		report(fmt.Sprintf("device %q %v: left alone", device, err))
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if j.record.Version == 0 { // its daemon has just finished
+		j.close()
+		return nil
+	}
+	done, err := resetOne(ctx, j)
+	if err != nil {
+		j.close()
+		return fmt.Errorf("put back %q: %w", j.record.Device, err)
+	}
+	line := fmt.Sprintf("device %q in namespace %q: %d settings put back", j.record.Device, j.record.Netns, done.PutBack)
+	if done.Gone > 0 {
+		line += fmt.Sprintf(", %d gone with their device", done.Gone)
+	}
+	report(line)
+	for _, left := range done.Left {
+		report(fmt.Sprintf("device %q: left alone: %v", j.record.Device, left))
+	}
+	return j.finish()
 }
