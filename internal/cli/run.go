@@ -2,10 +2,12 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
+	"os"
 	"os/signal"
 	"syscall"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xlane/internal/api"
+	"xlane/internal/kernel/cpu"
 	"xlane/internal/kernel/probe"
 	"xlane/internal/model"
 	"xlane/internal/profile"
@@ -70,6 +73,9 @@ func (f *runFlags) interfaces(cmd *cobra.Command, devices []string) ([]profile.I
 	if err != nil {
 		return nil, err
 	}
+	if _, err := cpu.ParseList(f.cpus); err != nil {
+		return nil, fmt.Errorf("--cpus %q: %w", f.cpus, err)
+	}
 	in := profile.Interface{
 		Netns: f.netns, INBPERF: mode, OLM: f.olm, CPUs: f.cpus, Adapter: f.adapter,
 		ThresholdBytes: f.thresholdBytes, FlowsMax: f.flowsMax,
@@ -107,26 +113,52 @@ func logger(w io.Writer, verbose bool) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
+// stopContext ends at the signals that stop a daemon: SIGTERM, SIGINT, and the
+// terminal's SIGHUP unless nohup ignores it. A log that nobody reads any more
+// must not end it: the SIGPIPE of a broken stderr would leave everything in
+// place.
+func stopContext(parent context.Context) (context.Context, context.CancelFunc) {
+	signal.Ignore(syscall.SIGPIPE)
+	signals := []os.Signal{syscall.SIGTERM, syscall.SIGINT}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signal.NotifyContext(parent, signals...)
+}
+
 func runDaemon(cmd *cobra.Command, f runFlags, interfaces []profile.Interface) error {
 	if err := probe.Require(); err != nil {
 		return err
 	}
 	log := logger(cmd.ErrOrStderr(), f.verbose)
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := stopContext(cmd.Context())
 	defer stop()
+	cfg := stack.Config{Interfaces: interfaces, Version: Version, StateDir: f.stateDir, Log: log}
+	// Before the socket: that another daemon has the device says more than that
+	// it has the socket.
+	if err := stack.Managed(cfg); err != nil {
+		return err
+	}
 	listener, err := api.Listen(f.socket, api.DefaultGroup)
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
-	s, err := stack.Start(ctx, stack.Config{Interfaces: interfaces, Version: Version, StateDir: f.stateDir, Log: log})
+	s, err := stack.Start(ctx, cfg)
+	if errors.Is(err, stack.ErrStopped) {
+		return nil // as asked
+	}
 	if err != nil {
 		return err
 	}
-	served := make(chan error, 1)
+	served := make(chan struct{})
 	serveCtx, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
-		served <- api.Serve(serveCtx, listener, api.Config{Source: s, Build: Version, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)})
+		err := api.Serve(serveCtx, listener, api.Config{Source: s, Build: Version, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)})
+		if err != nil {
+			log.Warn("commands cannot reach the daemon any more; sorting goes on", "error", err)
+		}
+		close(served)
 	}()
 	fmt.Fprintln(cmd.OutOrStdout(), "ready")
 	err = s.Run(ctx)
@@ -191,4 +223,3 @@ func newDoctor() *cobra.Command {
 		},
 	}
 }
-
