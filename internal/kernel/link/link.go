@@ -37,6 +37,8 @@ type Link struct {
 	LowerUp bool
 	// Master is the index of the bridge or bond that it is a port of, or zero.
 	Master int
+	// Qdisc is the kind of the root queueing discipline: "noqueue", "mq", "htb".
+	Qdisc string
 	// RxQueues and TxQueues were allocated when the device was made and bound
 	// what it can use; package sysfs and package ethtool know what it uses.
 	RxQueues int
@@ -215,6 +217,8 @@ func parseLink(data []byte) (Link, error) {
 			l.PeerIndex = int(ad.Uint32())
 		case unix.IFLA_LINK_NETNSID:
 			l.PeerElsewhere, l.PeerNSID = true, int(ad.Int32())
+		case unix.IFLA_QDISC:
+			l.Qdisc = ad.String()
 		case unix.IFLA_MASTER:
 			l.Master = int(ad.Uint32())
 		case unix.IFLA_NUM_RX_QUEUES:

@@ -115,6 +115,10 @@ func (a *Adapter) find() error {
 		ns.Close()
 		return fmt.Errorf("the far end of %q, %q in namespace %v: %w; set it up first", a.spec.Device, far.Name, ns, receive.ErrDown)
 	}
+	if err := a.checkQdisc(far, ns); err != nil {
+		ns.Close()
+		return err
+	}
 	a.device, a.farLink = dev, far
 	if a.farNS != nil && a.farNS.Same(ns) {
 		ns.Close()
@@ -128,6 +132,18 @@ func (a *Adapter) find() error {
 	a.closeFar()
 	a.farNS, a.far = ns, host
 	return nil
+}
+
+// checkQdisc: since Linux 6.16 a veth whose ring is full stops its transmit
+// queue when there is a qdisc, and wakes it when the ring has been emptied. It
+// wakes queue 0 whichever it emptied, unless XDP is on, so that any other queue
+// stays stopped for good (docs/measurements/veth-qdisc-stall.md).
+func (a *Adapter) checkQdisc(far link.Link, ns *netns.Handle) error {
+	if !a.spec.Sort && a.spec.Queues <= 1 || far.Qdisc == "" || far.Qdisc == "noqueue" {
+		return nil
+	}
+	return fmt.Errorf("the far end of %q, %q in namespace %v, has qdisc %s, with which Linux can stop a sorted queue for good; remove it (tc qdisc del dev %s root), or shape elsewhere",
+		a.spec.Device, far.Name, ns, far.Qdisc, far.Name)
 }
 
 func kindWord(kind string) string {
