@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"syscall"
 	"time"
@@ -12,7 +13,7 @@ import (
 
 	"xlane/internal/kernel/ethtool"
 	"xlane/internal/kernel/link"
-	"xlane/internal/kernel/netns"
+	"xlane/internal/kernel/sysfs"
 	"xlane/internal/kernel/thread"
 	"xlane/internal/model"
 	"xlane/internal/receive"
@@ -27,13 +28,14 @@ func (a *Adapter) Check() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	if dev.Index != a.device.Index {
+		// Its settings are not those that the record holds for the old one.
+		return nil, goneError{fmt.Sprintf("device %q was deleted, and another made in its place", dev.Name)}
+	}
 	if !dev.Up || !dev.LowerUp {
 		return nil, fmt.Errorf("device %q: %w", a.spec.Device, receive.ErrDown)
 	}
 	var drift []string
-	if dev.Index != a.device.Index {
-		return []string{fmt.Sprintf("%s was made again", dev.Name)}, nil
-	}
 	napis, err := a.near.NAPIs().List(dev.Index)
 	if err != nil {
 		return nil, err
@@ -89,34 +91,101 @@ func (a *Adapter) checkFar() ([]string, error) {
 			drift = append(drift, fmt.Sprintf("program %q is not attached", name))
 		}
 	}
-	return drift, a.refreshLocal()
+	xps, err := a.checkXPS(far.Name)
+	if err != nil {
+		return nil, err
+	}
+	return append(drift, xps...), a.refreshLocal()
 }
 
-// Watch follows both ends' namespaces.
-func (a *Adapter) Watch(ctx context.Context, reset func(why string)) error {
-	near, err := link.Subscribe(a.spec.NS)
+// checkXPS: a transmit queue that XPS chooses overrides the sorter's choice.
+func (a *Adapter) checkXPS(far string) ([]string, error) {
+	fs, err := sysfs.Open(a.farNS)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	far, err := link.Subscribe(a.farNS)
-	if err != nil {
-		near.Close()
-		return err
+	defer fs.Close()
+	var drift []string
+	for i := range a.queues {
+		cpus, err := fs.XPSCPUs(far, i)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+		queues, err := fs.XPSRxQueues(far, i)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+		if !cpus.Empty() || !queues.Empty() {
+			drift = append(drift, fmt.Sprintf("XPS of %s tx-%d is set", far, i))
+		}
+	}
+	return drift, nil
+}
+
+// Watch follows both ends' namespaces, also when the far end moves.
+func (a *Adapter) Watch(ctx context.Context, reset func(why string)) error {
+	for {
+		again, err := a.watchOnce(ctx, reset)
+		if err != nil || !again {
+			return err
+		}
+		reset("far end: moved") // and what happened before the new watch
+	}
+}
+
+// watchOnce watches until the context ends, or reports that the far end is
+// another now.
+func (a *Adapter) watchOnce(ctx context.Context, reset func(why string)) (again bool, err error) {
+	a.seen.Lock()
+	select {
+	case <-a.moved:
+	default:
 	}
 	nearIndex, farIndex := a.device.Index, a.farLink.Index
-	g, ctx := errgroup.WithContext(ctx)
-	watch := func(w *link.Watch, ns *netns.Handle, index int, end string) {
+	farNS, err := a.farNS.Clone()
+	a.seen.Unlock()
+	if err != nil {
+		return false, err
+	}
+	// A subscription has a socket in the namespace and needs no handle.
+	near, err := link.Subscribe(a.spec.NS)
+	if err != nil {
+		farNS.Close()
+		return false, err
+	}
+	far, err := link.Subscribe(farNS)
+	farNS.Close()
+	if err != nil {
+		near.Close()
+		return false, err
+	}
+	watchCtx, stop := context.WithCancel(ctx)
+	defer stop()
+	g, watchCtx := errgroup.WithContext(watchCtx)
+	for _, end := range []struct {
+		watch *link.Watch
+		index int
+		word  string
+	}{{near, nearIndex, "device"}, {far, farIndex, "far end"}} {
 		g.Go(func() error {
-			return w.Run(ctx, func(e link.Event) {
-				if e.Kind == link.Resync || e.Index == index {
-					reset(fmt.Sprintf("%s: %v %s", end, e.Kind, e.Setting))
+			return end.watch.Run(watchCtx, func(e link.Event) {
+				if e.Kind == link.Resync || e.Index == end.index {
+					reset(fmt.Sprintf("%s: %v %s", end.word, e.Kind, e.Setting))
 				}
 			})
 		})
 	}
-	watch(near, a.spec.NS, nearIndex, "device")
-	watch(far, a.farNS, farIndex, "far end")
-	return g.Wait()
+	g.Go(func() error {
+		select {
+		case <-a.moved:
+			again = true
+			stop()
+		case <-watchCtx.Done():
+		}
+		return nil
+	})
+	err = g.Wait()
+	return again && ctx.Err() == nil, err
 }
 
 // Queues describes the queues now.

@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/cilium/ebpf"
@@ -53,9 +54,17 @@ type Adapter struct {
 	near *setting.Host
 	far  *setting.Host
 
+	// seen guards the three below for Watch, which runs on another goroutine
+	// than all else; moved tells it that the far end is another now.
+	seen    sync.Mutex
+	moved   chan struct{}
 	device  link.Link
 	farLink link.Link
 	farNS   *netns.Handle
+
+	// numbered queues of the device numberedIndex wake the right transmit queue.
+	numbered, numberedIndex int
+
 	queues  []queue // by the device's index
 	sorter  *sorter.Sorter
 	adopted bool
@@ -75,7 +84,7 @@ type queue struct {
 
 // New looks at the device and its far end. It changes nothing.
 func New(spec receive.Spec) (*Adapter, error) {
-	a := &Adapter{spec: spec, holds: map[model.QueueID]model.Hold{}, counts: map[int]counts{}}
+	a := &Adapter{spec: spec, holds: map[model.QueueID]model.Hold{}, counts: map[int]counts{}, moved: make(chan struct{}, 1)}
 	near, err := setting.Open(spec.NS)
 	if err != nil {
 		return nil, err
@@ -96,13 +105,13 @@ func (a *Adapter) Name() string { return "veth" }
 func (a *Adapter) find() error {
 	dev, err := a.near.Links().ByName(a.spec.Device)
 	if errors.Is(err, syscall.ENODEV) {
-		return fmt.Errorf("no device %q in namespace %v: %w", a.spec.Device, a.spec.NS, receive.ErrGone)
+		return goneError{fmt.Sprintf("there is no device %q in namespace %v", a.spec.Device, a.spec.NS)}
 	}
 	if err != nil {
 		return err
 	}
 	if dev.Kind != "veth" {
-		return fmt.Errorf("device %q is a %s, not a veth", a.spec.Device, kindWord(dev.Kind))
+		return fmt.Errorf("device %q is %s, not a veth", a.spec.Device, kindWord(dev))
 	}
 	if !dev.Up {
 		return fmt.Errorf("device %q: %w; set it up first (ip link set %s up)", a.spec.Device, receive.ErrDown, a.spec.Device)
@@ -115,14 +124,15 @@ func (a *Adapter) find() error {
 		ns.Close()
 		return fmt.Errorf("the far end of %q, %q in namespace %v: %w; set it up first", a.spec.Device, far.Name, ns, receive.ErrDown)
 	}
-	if err := a.checkQdisc(far, ns); err != nil {
-		ns.Close()
-		return err
-	}
-	a.device, a.farLink = dev, far
+	a.seen.Lock()
+	defer a.seen.Unlock()
+	a.device = dev
 	if a.farNS != nil && a.farNS.Same(ns) {
-		ns.Close()
-		return nil
+		if a.farLink.Index != far.Index {
+			a.tellMoved()
+		}
+		a.farLink = far
+		return ns.Close()
 	}
 	host, err := setting.Open(ns)
 	if err != nil {
@@ -130,27 +140,33 @@ func (a *Adapter) find() error {
 		return err
 	}
 	a.closeFar()
-	a.farNS, a.far = ns, host
+	a.farLink, a.farNS, a.far = far, ns, host
+	a.tellMoved()
 	return nil
 }
 
-// checkQdisc: since Linux 6.16 a veth whose ring is full stops its transmit
-// queue when there is a qdisc, and wakes it when the ring has been emptied. It
-// wakes queue 0 whichever it emptied, unless XDP is on, so that any other queue
-// stays stopped for good (docs/measurements/veth-qdisc-stall.md).
-func (a *Adapter) checkQdisc(far link.Link, ns *netns.Handle) error {
-	if !a.spec.Sort && a.spec.Queues <= 1 || far.Qdisc == "" || far.Qdisc == "noqueue" {
-		return nil
+// tellMoved makes Watch look where the far end is now.
+func (a *Adapter) tellMoved() {
+	select {
+	case a.moved <- struct{}{}:
+	default: // it has been told, and has not looked yet
 	}
-	return fmt.Errorf("the far end of %q, %q in namespace %v, has qdisc %s, with which Linux can stop a sorted queue for good; remove it (tc qdisc del dev %s root), or shape elsewhere",
-		a.spec.Device, far.Name, ns, far.Qdisc, far.Name)
 }
 
-func kindWord(kind string) string {
-	if kind == "" {
-		return "hardware device"
+// goneError is receive.ErrGone in words of its own.
+type goneError struct{ text string }
+
+func (e goneError) Error() string { return e.text }
+func (e goneError) Unwrap() error { return receive.ErrGone }
+
+func kindWord(dev link.Link) string {
+	switch {
+	case dev.Loopback():
+		return "the loopback"
+	case dev.Kind == "":
+		return "hardware"
 	}
-	return kind
+	return "a " + dev.Kind
 }
 
 func (a *Adapter) closeFar() {
@@ -193,6 +209,9 @@ func (a *Adapter) Apply(ctx context.Context) error {
 	}
 	ids, err := a.makeQueues()
 	if err != nil {
+		return err
+	}
+	if err := a.numberQueues(len(ids)); err != nil {
 		return err
 	}
 	if err := a.makeThreads(ids); err != nil {
@@ -472,7 +491,9 @@ func (a *Adapter) Close() {
 		a.sorter.Close()
 		a.sorter = nil
 	}
+	a.seen.Lock()
 	a.closeFar()
+	a.seen.Unlock()
 	if a.near != nil {
 		a.near.Close()
 		a.near = nil
