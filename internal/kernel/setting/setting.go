@@ -33,7 +33,8 @@ const (
 	XPSCPUs  Kind = "xps_cpus" // Key: transmit queue; value: CPU list
 	XPSRxQs  Kind = "xps_rxqs" // Key: transmit queue; value: list of receive queues
 	Sysctl   Kind = "sysctl"   // Key: name; value as read; Device empty
-	NAPI     Kind = "napi"     // Key: receive queue; value: see napiValue
+	NAPI     Kind = "napi"     // Key: receive queue; value: see NAPIValue
+	Qdisc    Kind = "qdisc"    // Key: root; value: the qdisc's kind; noqueue = none
 )
 
 // Setting is one setting of one device (or namespace) and its values before
@@ -58,6 +59,8 @@ func (s Setting) String() string {
 		return fmt.Sprintf("%s of %s tx-%s", s.Kind, s.Device, s.Key)
 	case NAPI:
 		return fmt.Sprintf("timers and thread of %s rx-%s", s.Device, s.Key)
+	case Qdisc:
+		return fmt.Sprintf("root qdisc of %s", s.Device)
 	}
 	return fmt.Sprintf("%s of %s", s.Key, s.Device)
 }
@@ -228,6 +231,9 @@ func (h *Host) read(s Setting) (string, error) {
 			return "", err
 		}
 		return NAPIValue(n.Hold, n.Threaded), nil
+	case Qdisc:
+		l, err := h.links.ByName(s.Device)
+		return l.Qdisc, err
 	}
 	return "", fmt.Errorf("no setting of kind %q", s.Kind)
 }
@@ -279,6 +285,8 @@ func (h *Host) write(s Setting, value string) error {
 			}
 		}
 		return h.napis.SetHold(n.ID, hold)
+	case Qdisc:
+		return h.links.SetRootQdisc(s.Device, value)
 	}
 	return fmt.Errorf("no setting of kind %q", s.Kind)
 }

@@ -214,6 +214,9 @@ func (a *Adapter) Apply(ctx context.Context) error {
 	if err := a.numberQueues(len(ids)); err != nil {
 		return err
 	}
+	if err := a.waitForRoom(len(ids)); err != nil {
+		return err
+	}
 	if err := a.makeThreads(ids); err != nil {
 		return err
 	}
@@ -266,6 +269,17 @@ func (a *Adapter) makeQueues() ([]model.QueueID, error) {
 		err = a.near.Set(j, setting.Feature, a.device.Name, ethtool.GRO, "on")
 	}
 	return ids, err
+}
+
+// waitForRoom gives the far end a qdisc where it has none: a packet that finds
+// a ring full then waits there (Linux 6.16 and later) instead of being lost. A
+// qdisc that somebody else configured stays. One of the two ends may have been
+// made with a single queue; mq is for several.
+func (a *Adapter) waitForRoom(n int) error {
+	if n < 2 || a.farLink.Qdisc != link.NoQueue {
+		return nil
+	}
+	return a.far.Set(a.spec.Journal, setting.Qdisc, a.farLink.Name, "root", "mq")
 }
 
 // makeThreads gives each queue a thread, a CPU, a priority and its hold.
