@@ -3,6 +3,9 @@ package veth
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"syscall"
 
 	"github.com/cilium/ebpf"
@@ -23,6 +26,14 @@ import (
 func (a *Adapter) numberQueues(n int) error {
 	if n < 2 || a.numbered == n && a.numberedIndex == a.device.Index {
 		return nil
+	}
+	if a.sorter == nil && a.spec.PinDir != "" {
+		if left, err := a.pinned(); err != nil || left {
+			// Its daemon numbered them, and attaching loses a few of the packets
+			// that are under way (seen: 11), which adopting must not.
+			a.numbered, a.numberedIndex = n, a.device.Index
+			return err
+		}
 	}
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "pass", Type: ebpf.XDP, License: "Dual BSD/GPL",
@@ -48,6 +59,15 @@ func (a *Adapter) numberQueues(n int) error {
 	}
 	a.numbered, a.numberedIndex = n, a.device.Index
 	return nil
+}
+
+// pinned reports whether a daemon that died left its sorter on this device.
+func (a *Adapter) pinned() (bool, error) {
+	_, err := os.Stat(filepath.Join(a.spec.PinDir, "link_"+linkSort))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // Values of include/uapi/linux/bpf.h.
