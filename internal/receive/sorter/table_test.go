@@ -59,6 +59,8 @@ func tcpBytes(payload int) []byte {
 // TestBPFPacketTable: every packet goes on (TCX_NEXT), to the queue and under
 // the reason named, and moves no other counter. Malformed packets outnumber
 // good ones.
+//
+// long: a table of packets, one a line.
 func TestBPFPacketTable(t *testing.T) {
 	arp := frame(t, ether(layers.EthernetTypeARP), &layers.ARP{AddrType: 1, Protocol: 0x800, HwAddressSize: 6, ProtAddressSize: 4,
 		Operation: 1, SourceHwAddress: make([]byte, 6), SourceProtAddress: make([]byte, 4), DstHwAddress: make([]byte, 6), DstProtAddress: make([]byte, 4)})
