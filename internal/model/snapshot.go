@@ -257,6 +257,10 @@ type BulkConnection struct {
 	// Packets and Bytes went to BULKDATA since then.
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
+	// FoundBytes is the one-way payload after which it was found to be bulk,
+	// MovedBytes that after which its packets went to BULKDATA; 0 = not yet.
+	FoundBytes uint32 `json:"found_bytes"`
+	MovedBytes uint32 `json:"moved_bytes"`
 }
 
 // Sorter is what the sorter counted since it was attached.

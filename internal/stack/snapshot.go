@@ -124,7 +124,7 @@ func (in *iface) viewSorter(v *model.Interface, s *sorter.Sorter, counted map[mo
 		}
 		v.Rules.Bulk = append(v.Rules.Bulk, model.BulkConnection{
 			Source: f.Remote, Destination: f.Local, VLANs: f.VLAN, Since: now.Add(-f.Since).Round(time.Microsecond),
-			Packets: f.Packets, Bytes: f.Bytes,
+			Packets: f.Packets, Bytes: f.Bytes, FoundBytes: f.FoundBytes, MovedBytes: f.MovedBytes,
 		})
 		return true
 	})
