@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -549,7 +550,7 @@ func Adopt(dir string) (*Sorter, error) {
 		return nil, err
 	}
 	for _, e := range entries {
-		name, isLink := cutPrefix(e.Name(), linkPrefix)
+		name, isLink := strings.CutPrefix(e.Name(), linkPrefix)
 		if !isLink {
 			continue
 		}
@@ -561,13 +562,6 @@ func Adopt(dir string) (*Sorter, error) {
 	}
 	ok = true
 	return s, nil
-}
-
-func cutPrefix(s, prefix string) (string, bool) {
-	if len(s) > len(prefix) && s[:len(prefix)] == prefix {
-		return s[len(prefix):], true
-	}
-	return s, false
 }
 
 // Unpin removes the pins under dir. What this process holds stays.
