@@ -81,6 +81,8 @@ var Rooms = []Room{
 		Why: "says what a test needs; a daemon has no business knowing it"},
 	{Path: "archtest", TestOnly: true,
 		Why: "reads the project's source, which is not there at run time"},
+	{Path: "wholetest", May: []string{"model", "kernel/...", "testenv"}, TestOnly: true,
+		Why: "judges the real binary from outside, as an operator would"},
 	{Path: "doctest", May: []string{"testenv"}, TestOnly: true,
 		Why: "reads the project's documents, which are not there at run time"},
 	{Path: "bpf/headertest", May: []string{"testenv"}, TestOnly: true, ToCome: true,
