@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"syscall"
 	"time"
 
 	"xlane/internal/kernel/bpffs"
@@ -16,6 +17,7 @@ import (
 	"xlane/internal/model"
 	"xlane/internal/profile"
 	"xlane/internal/receive"
+	"xlane/internal/receive/cpumap"
 	"xlane/internal/receive/sorter"
 	"xlane/internal/receive/veth"
 )
@@ -243,14 +245,40 @@ func (in *iface) startTimers() error {
 	return nil
 }
 
-// choose picks the adapter for a device: the one named, or the first that
-// takes it.
+// choose picks the adapter for a device: the one named, or veth's for a veth
+// and cpumap's for all else.
 func choose(name string, spec receive.Spec) (receive.Adapter, error) {
+	if name == "" {
+		var err error
+		if name, err = suited(spec); err != nil {
+			return nil, err
+		}
+	}
 	switch name {
-	case "", "veth":
+	case "veth":
 		return veth.New(spec)
+	case "cpumap":
+		return cpumap.New(spec)
 	}
 	return nil, fmt.Errorf("no adapter is called %q; use veth or cpumap", name)
+}
+
+// suited names the adapter that does most for a device. That a device does not
+// exist, or cannot be managed, its adapter says.
+func suited(spec receive.Spec) (string, error) {
+	links, err := link.Dial(spec.NS)
+	if err != nil {
+		return "", err
+	}
+	defer links.Close()
+	dev, err := links.ByName(spec.Device)
+	if err != nil && !errors.Is(err, syscall.ENODEV) {
+		return "", err
+	}
+	if dev.Kind == "veth" {
+		return "veth", nil
+	}
+	return "cpumap", nil
 }
 
 func pinRoot(cfg *Config) string {

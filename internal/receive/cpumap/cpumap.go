@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"github.com/cilium/ebpf"
@@ -35,13 +36,13 @@ const (
 	// (samples/bpf/xdp_redirect_cpu, Linux 5.x), 2.5 ms of full frames at 10 Gb/s.
 	ringEntries = 2048
 
-	// cpuMax is the highest CPU that sorter.Queues can name: 254 less the two
-	// places before CPU 0 (HWQ_CPU0 in sort_xdp.bpf.c is one more, as every
-	// index there).
+	// cpuMax is the highest CPU that an index of sorter.Queues, at most 254,
+	// can name from indexCPU0 on.
 	cpuMax = 253
 
 	// indexPrimary and indexCPU0 are the adapter's queues for the sorter: this
-	// CPU's stack, and CPU 0 of the cpumap.
+	// CPU's stack, and CPU 0 of the cpumap. The programs see each one higher
+	// (HWQ_CPU0 in sort_xdp.bpf.c).
 	indexPrimary, indexCPU0 = 0, 1
 
 	// mapName is the program's name of the cpumap, and that of its pin.
@@ -61,12 +62,17 @@ const (
 type Adapter struct {
 	spec receive.Spec
 	near *setting.Host
+
+	// ends guards the next four for Watch, which runs on another goroutine
+	// than all else; moved tells it that the far end is another now.
+	ends  sync.Mutex
+	moved chan struct{}
 	// far is the other end of a veth, nil when there is none or it is unseen.
 	far     *setting.Host
 	farNS   *netns.Handle
 	farLink link.Link
-
 	device  link.Link
+
 	cpu     int // BULKDATA's
 	sorter  *sorter.Sorter
 	frames  *ebpf.Map
@@ -79,7 +85,7 @@ type Adapter struct {
 
 // New looks at the device and the CPUs. It changes nothing.
 func New(spec receive.Spec) (*Adapter, error) {
-	a := &Adapter{spec: spec}
+	a := &Adapter{spec: spec, moved: make(chan struct{}, 1)}
 	if !spec.Sort {
 		return nil, fmt.Errorf("device %q: the cpumap adapter sorts and does nothing else; ask for WORKLOADQ", spec.Device)
 	}
@@ -92,7 +98,7 @@ func New(spec receive.Spec) (*Adapter, error) {
 		err = a.chooseCPU()
 	}
 	if err == nil && a.device.XDP != 0 && !pinned(spec.PinDir) {
-		err = a.taken()
+		err = taken(a.device)
 	}
 	if err != nil {
 		a.Close()
@@ -116,8 +122,8 @@ func pinned(dir string) bool {
 // ErrTaken says that another program has the device's one place for XDP.
 var ErrTaken = errors.New("has an XDP program that is not ours")
 
-func (a *Adapter) taken() error {
-	return fmt.Errorf("device %q %w (number %d); take it off first, a device has room for one", a.device.Name, ErrTaken, a.device.XDP)
+func taken(dev link.Link) error {
+	return fmt.Errorf("device %q %w (number %d); take it off first, a device has room for one", dev.Name, ErrTaken, dev.XDP)
 }
 
 // find looks up the device and, of a veth, the other end. It is done anew at
@@ -125,7 +131,7 @@ func (a *Adapter) taken() error {
 func (a *Adapter) find() error {
 	dev, err := a.near.Links().ByName(a.spec.Device)
 	if errors.Is(err, syscall.ENODEV) {
-		return fmt.Errorf("no device %q in namespace %v: %w", a.spec.Device, a.spec.NS, receive.ErrGone)
+		return goneError{fmt.Sprintf("there is no device %q in namespace %v", a.spec.Device, a.spec.NS)}
 	}
 	if err != nil {
 		return err
@@ -138,23 +144,35 @@ func (a *Adapter) find() error {
 	case !dev.Up:
 		return fmt.Errorf("device %q: %w; set it up first (ip link set %s up)", a.spec.Device, receive.ErrDown, a.spec.Device)
 	}
-	a.device = dev
 	if dev.Kind != "veth" {
+		a.ends.Lock()
+		a.device = dev
+		a.ends.Unlock()
 		return nil
 	}
-	return a.findFar()
+	return a.findFar(dev)
 }
+
+// goneError is receive.ErrGone in words of its own.
+type goneError struct{ text string }
+
+func (e goneError) Error() string { return e.text }
+func (e goneError) Unwrap() error { return receive.ErrGone }
 
 // findFar looks for the other end of a veth. One that cannot be seen is no
 // error: the sorter then stays out of the driver.
-func (a *Adapter) findFar() error {
-	ns, far, err := a.near.Links().FarEnd(a.device)
-	if errors.Is(err, link.ErrFarEndUnseen) || errors.Is(err, syscall.ENODEV) {
+func (a *Adapter) findFar(dev link.Link) error {
+	ns, far, err := a.near.Links().FarEnd(dev)
+	unseen := errors.Is(err, link.ErrFarEndUnseen) || errors.Is(err, syscall.ENODEV)
+	if err != nil && !unseen {
+		return err
+	}
+	a.ends.Lock()
+	defer a.ends.Unlock()
+	a.device = dev
+	if unseen {
 		a.closeFar()
 		return nil
-	}
-	if err != nil {
-		return err
 	}
 	if a.farNS != nil && a.farNS.Same(ns) {
 		ns.Close()
@@ -168,6 +186,10 @@ func (a *Adapter) findFar() error {
 	}
 	a.closeFar()
 	a.farNS, a.far, a.farLink = ns, host, far
+	select {
+	case a.moved <- struct{}{}:
+	default: // it is told already
+	}
 	return nil
 }
 
@@ -327,7 +349,7 @@ func (a *Adapter) placeBulk(ctx context.Context) error {
 }
 
 // entries reads which CPUs take frames: others than BULKDATA's, and whether it
-// is one of them. A cpumap reads back a size of zero where there is no entry.
+// is one of them.
 func (a *Adapter) entries() (others []int, has bool, err error) {
 	for c := range int(a.frames.MaxEntries()) {
 		var value [2]uint32
@@ -403,10 +425,11 @@ func (a *Adapter) attachSort() error {
 func (a *Adapter) attachXDP(name string, prog *ebpf.Program, mode xdplink.XDPAttachFlags) error {
 	l, err := xdplink.AttachXDP(xdplink.XDPOptions{Program: prog, Interface: a.device.Index, Flags: mode})
 	if errors.Is(err, syscall.EBUSY) || errors.Is(err, syscall.EEXIST) {
-		if now, again := a.near.Links().ByIndex(a.device.Index); again == nil {
-			a.device = now
+		now, again := a.near.Links().ByIndex(a.device.Index)
+		if again != nil {
+			return again
 		}
-		return a.taken()
+		return taken(now)
 	}
 	if err != nil {
 		return fmt.Errorf("attach %q to device %q: %w", name, a.device.Name, err)
@@ -480,7 +503,9 @@ func (a *Adapter) Close() {
 		a.frames.Close()
 		a.frames = nil
 	}
+	a.ends.Lock()
 	a.closeFar()
+	a.ends.Unlock()
 	if a.near != nil {
 		a.near.Close()
 		a.near = nil

@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"syscall"
 
-	"golang.org/x/sync/errgroup"
-
 	"xlane/internal/kernel/link"
-	"xlane/internal/kernel/netns"
 	"xlane/internal/model"
 	"xlane/internal/receive"
 )
@@ -46,11 +43,12 @@ func (a *Adapter) Check() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	if dev.Index != a.device.Index {
+		// Its settings are not those that the record holds for the old one.
+		return nil, goneError{fmt.Sprintf("device %q was deleted, and another made in its place", a.spec.Device)}
+	}
 	if !dev.Up || !dev.LowerUp {
 		return nil, fmt.Errorf("device %q: %w", a.spec.Device, receive.ErrDown)
-	}
-	if dev.Index != a.device.Index {
-		return []string{fmt.Sprintf("%s was made again", dev.Name)}, nil
 	}
 	var drift []string
 	sort := linkNative
@@ -83,39 +81,85 @@ func (a *Adapter) Check() ([]string, error) {
 	return append(drift, conditions...), a.refreshLocal()
 }
 
-// Watch follows the device, and the far end of a veth.
+// Watch follows the device, and the far end of a veth, also when that moves.
 func (a *Adapter) Watch(ctx context.Context, reset func(why string)) error {
-	type end struct {
-		ns    *netns.Handle
-		index int
-		word  string
-	}
-	ends := []end{{a.spec.NS, a.device.Index, "device"}}
-	if a.far != nil {
-		ends = append(ends, end{a.farNS, a.farLink.Index, "far end"})
-	}
-	var watches []*link.Watch
-	for _, e := range ends {
-		w, err := link.Subscribe(e.ns)
-		if err != nil {
-			for _, open := range watches {
-				err = errors.Join(err, open.Close())
-			}
+	for {
+		again, err := a.watchOnce(ctx, reset)
+		if err != nil || !again {
 			return err
 		}
-		watches = append(watches, w)
+		reset("far end: moved") // and whatever happened before the new watch
 	}
-	g, ctx := errgroup.WithContext(ctx)
-	for i, e := range ends {
-		g.Go(func() error {
-			return watches[i].Run(ctx, func(ev link.Event) {
-				if ev.Kind == link.Resync || ev.Index == e.index {
-					reset(fmt.Sprintf("%s: %v %s", e.word, ev.Kind, ev.Setting))
+}
+
+// subscription is a watch on one end of the link.
+type subscription struct {
+	*link.Watch
+	index int
+	word  string
+}
+
+// subscribe watches both ends as they are now. It may run beside Apply.
+func (a *Adapter) subscribe() (subs []subscription, err error) {
+	a.ends.Lock()
+	defer a.ends.Unlock()
+	select {
+	case <-a.moved: // before this subscription, so no news to it
+	default:
+	}
+	defer func() {
+		if err != nil {
+			for _, s := range subs {
+				err = errors.Join(err, s.Close())
+			}
+		}
+	}()
+	near, err := link.Subscribe(a.spec.NS)
+	if err != nil {
+		return nil, err
+	}
+	subs = append(subs, subscription{near, a.device.Index, "device"})
+	if a.far == nil {
+		return subs, nil
+	}
+	far, err := link.Subscribe(a.farNS)
+	if err != nil {
+		return subs, err
+	}
+	return append(subs, subscription{far, a.farLink.Index, "far end"}), nil
+}
+
+// watchOnce watches until the context ends, or reports that the far end is
+// another now.
+func (a *Adapter) watchOnce(ctx context.Context, reset func(why string)) (again bool, err error) {
+	subs, err := a.subscribe()
+	if err != nil {
+		return false, err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	errs := make(chan error, len(subs))
+	for _, s := range subs {
+		go func() {
+			errs <- s.Run(ctx, func(e link.Event) {
+				if e.Kind == link.Resync || e.Index == s.index {
+					reset(fmt.Sprintf("%s: %v %s", s.word, e.Kind, e.Setting))
 				}
 			})
-		})
+		}()
 	}
-	return g.Wait()
+	ended := 0
+	select {
+	case <-a.moved:
+		again = true
+	case err = <-errs:
+		ended++
+	}
+	stop()
+	for ; ended < len(subs); ended++ {
+		err = errors.Join(err, <-errs)
+	}
+	return again, err
 }
 
 // Queues describes the places frames go to.
