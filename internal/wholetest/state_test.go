@@ -24,7 +24,7 @@ import (
 // look prints everything of a namespace and its device that xlane may change,
 // as Debian's tools see it. ip netns exec mounts the namespace's own sysfs.
 const look = `
-ip -d link show
+ip -d link show | sed 's/_timer *[0-9.]*//g'
 ip addr show
 ethtool -k $1
 ethtool -l $1

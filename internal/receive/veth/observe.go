@@ -13,6 +13,7 @@ import (
 
 	"xlane/internal/kernel/ethtool"
 	"xlane/internal/kernel/link"
+	"xlane/internal/kernel/netns"
 	"xlane/internal/kernel/sysfs"
 	"xlane/internal/kernel/thread"
 	"xlane/internal/model"
@@ -59,6 +60,11 @@ func (a *Adapter) Check() ([]string, error) {
 }
 
 func (a *Adapter) checkFar() ([]string, error) {
+	if a.checks++; a.checks%farSeenEvery == 0 {
+		if err := a.farSeen(); err != nil {
+			return nil, err
+		}
+	}
 	far, err := a.far.Links().ByIndex(a.farLink.Index)
 	if errors.Is(err, syscall.ENODEV) {
 		return []string{"the far end has moved"}, nil
@@ -96,6 +102,25 @@ func (a *Adapter) checkFar() ([]string, error) {
 		return nil, err
 	}
 	return append(drift, xps...), a.refreshLocal()
+}
+
+// farSeenEvery is how many checks pass between two looks for the far end's
+// namespace: where only a process holds it, the look reads all of /proc.
+const farSeenEvery = 4
+
+// farSeen returns an error that wraps receive.ErrGone when nobody but this
+// process holds the far end's namespace any more: our own handle is all that
+// keeps it, and the pair with it, alive.
+func (a *Adapter) farSeen() error {
+	id := a.farNS.ID()
+	ns, err := netns.Search(func(h *netns.Handle) (bool, error) { return h.ID() == id, nil })
+	if err != nil {
+		return err
+	}
+	if ns != nil {
+		return ns.Close()
+	}
+	return goneError{fmt.Sprintf("device %q: the namespace of its far end, %v, no longer exists", a.spec.Device, a.farNS)}
 }
 
 // checkXPS: a transmit queue that XPS chooses overrides the sorter's choice.

@@ -65,6 +65,8 @@ type Adapter struct {
 	// numbered queues of the device numberedIndex wake the right transmit queue.
 	numbered, numberedIndex int
 
+	checks uint64 // how often Check has looked at the far end
+
 	queues  []queue // by the device's index
 	sorter  *sorter.Sorter
 	adopted bool
