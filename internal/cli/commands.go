@@ -12,6 +12,7 @@ func commands() []*cobra.Command {
 		newDisplay(),
 		newTNStats(),
 		newAWM(),
+		newBench(),
 		newLab(),
 	}
 }

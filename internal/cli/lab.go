@@ -63,7 +63,7 @@ type labFlags struct {
 
 func newLab() *cobra.Command {
 	return commandGroup("lab", "hosts around a wire, on this machine, in network namespaces", "verb",
-		newLabUp(), newLabDown())
+		newLabUp(), newLabDown(), newLabDemo())
 }
 
 func newLabUp() *cobra.Command {

@@ -163,6 +163,9 @@ func (h *Host) build() error {
 			return err
 		}
 	}
+	if err := h.switchOn(h.wire.cpu); err != nil {
+		return err
+	}
 	if err := h.addAddresses(); err != nil {
 		return err
 	}

@@ -79,6 +79,12 @@ type Config struct {
 	// LaneCPU is the CPU whose time the slow lanes take; nil means the highest
 	// that this process may use. Every lane has a thread that stays there.
 	LaneCPU *int
+	// WireCPU is the one CPU on which the switch works: every frame that a host
+	// sends is handed to it (RPS). Without it a frame is switched on the CPU
+	// that sent it, and a sender that runs on two is reordered by the wire; and
+	// a host's CPU then also pays for the switch and for the other host's
+	// receiving. nil means that.
+	WireCPU *int
 }
 
 // Wire is the namespace between the hosts.
@@ -88,6 +94,7 @@ type Wire struct {
 	Bridge string
 
 	laneCPU *int // Config.LaneCPU
+	cpu     *int // Config.WireCPU
 }
 
 // Lab is a set of hosts around a wire. Its methods may be called from several
@@ -155,7 +162,7 @@ func (l *Lab) makeWire(cfg Config) error {
 	if err != nil {
 		return err
 	}
-	l.Wire = &Wire{Node: ns, Bridge: bridgeName, laneCPU: cfg.LaneCPU}
+	l.Wire = &Wire{Node: ns, Bridge: bridgeName, laneCPU: cfg.LaneCPU, cpu: cfg.WireCPU}
 	if err := l.Wire.open(); err != nil {
 		return err
 	}

@@ -1,0 +1,75 @@
+package bench
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// machine says where a bench ran.
+func machine(version string) Machine {
+	m := Machine{CPU: runtime.GOARCH, Version: version}
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		m.Kernel = "Linux " + unix.ByteSliceToString(u.Release[:])
+	}
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		m.CPUs = runtime.NumCPU()
+		return m
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		key, value, _ := strings.Cut(s.Text(), ":")
+		switch strings.TrimSpace(key) {
+		case "processor":
+			m.CPUs++
+		case "model name":
+			m.CPU = strings.TrimSpace(value)
+		}
+	}
+	return m
+}
+
+// pinSelf moves this process, which is the daemon in most modes, to the
+// server's CPU: a daemon's work is the server's to pay. It returns how to undo
+// that. Threads that start later are where their starter is.
+func pinSelf(cpu int) (undo func() error, err error) {
+	var before unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return nil, fmt.Errorf("read own CPUs: %w", err)
+	}
+	var one unix.CPUSet
+	one.Set(cpu)
+	if err := everyThread(&one); err != nil {
+		return nil, errors.Join(err, everyThread(&before))
+	}
+	return func() error { return everyThread(&before) }, nil
+}
+
+// everyThread goes over the threads twice: one that started during the first
+// time may have been missed.
+func everyThread(set *unix.CPUSet) error {
+	for range 2 {
+		tasks, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			return fmt.Errorf("list own threads: %w", err)
+		}
+		for _, t := range tasks {
+			tid, err := strconv.Atoi(t.Name())
+			if err != nil {
+				continue
+			}
+			if err := unix.SchedSetaffinity(tid, set); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("choose own CPUs: %w", err)
+			}
+		}
+	}
+	return nil
+}
