@@ -131,7 +131,7 @@ func TestWithoutPrivilegeOrBPFNothingIsTried(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			was := p.state(t)
-			args := append(strings.Fields(c.flags), binary(t))
+			args := append(strings.Fields(c.flags), builtXlane(t))
 			cmd := start(t, setpriv, append(args, p.runArgs()...)...)
 			code := cmd.wait(t)
 			sentence(t, cmd.stdout.String(), cmd.stderr.String(), code, 1, c.want)

@@ -259,7 +259,7 @@ func TestALogThatNobodyReadsDoesNotEndTheDaemon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(binary(t), p.runArgs()...)
+	cmd := exec.Command(builtXlane(t), p.runArgs()...)
 	cmd.Stdout, cmd.Stderr = w, w
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -182,3 +182,6 @@ func (p *pair) record(t testing.TB) string {
 
 // quietly runs a command whose failure does not matter.
 func quietly(name string, args ...string) { _ = exec.Command(name, args...).Run() }
+
+// ebpfLink opens a pinned link.
+func ebpfLink(path string) (link.Link, error) { return link.LoadPinnedLink(path, nil) }

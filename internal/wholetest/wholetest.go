@@ -37,8 +37,8 @@ var build struct {
 	err  error
 }
 
-// binary builds xlane once per process; TestMain removes it.
-func binary(t testing.TB) string {
+// builtXlane builds xlane once per process; TestMain removes it.
+func builtXlane(t testing.TB) string {
 	t.Helper()
 	build.once.Do(func() {
 		if build.dir, build.err = os.MkdirTemp("", "xlane-whole-"); build.err != nil {
@@ -213,7 +213,7 @@ func (p *pair) daemon(t testing.TB, flags ...string) *process {
 
 func (p *pair) startDaemon(t testing.TB, flags ...string) *process {
 	t.Helper()
-	return start(t, binary(t), p.runArgs(flags...)...)
+	return start(t, builtXlane(t), p.runArgs(flags...)...)
 }
 
 func (p *pair) runArgs(flags ...string) []string {
@@ -248,7 +248,7 @@ func (p *pair) reset(t testing.TB) (string, string, int) {
 // xlane runs the binary to its end.
 func xlane(t testing.TB, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	c := start(t, binary(t), args...)
+	c := start(t, builtXlane(t), args...)
 	code = c.wait(t)
 	return c.stdout.String(), c.stderr.String(), code
 }
