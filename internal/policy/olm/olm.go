@@ -34,8 +34,8 @@ const (
 	// bulkLeast is the bulk traffic, in bytes per second, below which it says
 	// nothing about harm.
 	bulkLeast = 1e6
-	// firstCheck, and from there doubling up to checkMax, is the time between
-	// two comparisons: a comparison costs pairs looks without polling.
+	// firstCheck, and from there four times as long each up to checkMax, is the
+	// time between two comparisons: one costs pairs looks without polling.
 	firstCheck = 2 * time.Second
 	checkMax   = 5 * time.Minute
 	// firstRest, and from there doubling up to restMax, is how long polling
@@ -170,7 +170,7 @@ func (s State) compare(o Observation, now time.Duration) (State, Decision) {
 		return State{rest: rest, next: now + rest}, Decision{Want: Off, Why: fmt.Sprintf("%s; trying again in %v", why, rest)}
 	}
 	s.want, s.rest = On, 0
-	s.every = min(2*s.every, checkMax)
+	s.every = min(4*s.every, checkMax)
 	s.next = now + s.every
 	return s, Decision{Want: On}
 }

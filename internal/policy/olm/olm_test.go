@@ -40,7 +40,7 @@ func TestPollingStartsStaysAndEnds(t *testing.T) {
 	}{
 		{"few packets never start it", host{on: 1900, off: 1900}, "oooooooooooo", ""},
 		{"a fast service starts it, and the first comparison leaves it on", host{on: 15000, off: 10000},
-			"oOOOOpOpOpOOOOOOOOpOpOpO", "the primary queue has 10000 packets/s"},
+			"oOOOOpOpOpOOOOOOOOOOOOOOOOpOpOpO", "the primary queue has 10000 packets/s"},
 		{"an equal rate leaves it on: latency is won, which no counter shows", host{on: 5000, off: 5000},
 			"oOOOOpOpOpOOOO", "the primary queue has 5000 packets/s"},
 		{"a service that does better without it loses it", host{on: 18000, off: 31000},
