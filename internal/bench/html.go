@@ -99,6 +99,10 @@ func (r *Result) facts() [][2]string {
 		{"Rounds", fmt.Sprintf("%d, each mode once a round, one after the other; %.1f s a run after %.1f s of warm-up", m.Rounds, m.DurationS, m.WarmupS)},
 		{"CPUs", fmt.Sprintf("server on %d, wire on %d, clients on %d", m.ServerCPU, m.WireCPU, m.ClientCPU)},
 	}
+	if r.Machine.Idle != "" {
+		facts = append(facts, [2]string{"Idle CPUs", r.Machine.Idle})
+	}
+	facts = append(facts, [2]string{"1 Gb/s wire", fmt.Sprintf("shaped; senders hand over up to %d frames at once", m.SendFrames)})
 	if m.Short {
 		facts = append(facts, [2]string{"Form", "short: fewer rounds and modes than the full bench, so wider spreads"})
 	}

@@ -28,6 +28,8 @@ type Machine struct {
 	CPU     string `json:"cpu"`
 	CPUs    int    `json:"cpus"`
 	Version string `json:"version"` // of xlane
+	// Idle is how its CPUs wait for work; "" unknown.
+	Idle string `json:"idle,omitempty"`
 }
 
 // Method is how it was measured.

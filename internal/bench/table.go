@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"text/tabwriter"
 )
@@ -13,6 +14,7 @@ func (r *Result) WriteText(out io.Writer) error {
 	w.printf("bench %s on %s, %s, %d CPUs\n", r.Bench, r.Machine.Kernel, r.Machine.CPU, r.Machine.CPUs)
 	w.printf("%d rounds of %.1f s, modes interleaved; medians, with the quartiles in brackets\n", r.Method.Rounds, r.Method.DurationS)
 	w.printf("server on CPU %d, wire on CPU %d, clients on CPU %d; CPU is wall time less idle time\n", r.Method.ServerCPU, r.Method.WireCPU, r.Method.ClientCPU)
+	w.printf("1 Gb/s wire: shaped, up to %d frames at once; idle CPUs: %s\n", r.Method.SendFrames, r.Machine.Idle)
 	for i := range r.Experiments {
 		r.Experiments[i].writeText(w)
 	}
@@ -122,7 +124,7 @@ func spreadText(c *Cell, m Metric) string {
 func number(v float64) string {
 	switch a := max(v, -v); {
 	case a >= 1000:
-		return thousands(int64(v + 0.5))
+		return thousands(int64(math.Round(v)))
 	case a >= 100:
 		return fmt.Sprintf("%.0f", v)
 	case a >= 10:

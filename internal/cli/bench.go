@@ -30,10 +30,11 @@ type benchFlags struct {
 	verbose          bool
 }
 
-// The forms of a bench. The short form is for a first look, and for the demo.
+// The forms of a bench: the short one is for a first look, and for the demo. The
+// warm-up is as long as INBPERF DYNAMIC needs to find its hold.
 const (
-	benchRounds, benchDuration, benchWarmup                = 5, 2 * time.Second, 500 * time.Millisecond
-	benchShortRounds, benchShortDuration, benchShortWarmup = 3, 1500 * time.Millisecond, 400 * time.Millisecond
+	benchRounds, benchDuration, benchWarmup                = 5, 2 * time.Second, 2 * time.Second
+	benchShortRounds, benchShortDuration, benchShortWarmup = 3, 1500 * time.Millisecond, 1500 * time.Millisecond
 )
 
 func newBench() *cobra.Command {
