@@ -7,6 +7,7 @@ import (
 
 	"xlane/internal/kernel/netns"
 	"xlane/internal/kernel/setting"
+	"xlane/internal/receive/veth"
 )
 
 // undone is what became of recorded settings.
@@ -108,6 +109,8 @@ func (j *journal) undo(first int, known ...*netns.Handle) (undone, error) {
 		case err == nil && (at == nil || s.Device != "" && !device):
 			out.Gone++
 			continue
+		case err == nil && s.Kind == veth.Thread:
+			err = veth.UndoThread(at.host, s)
 		case err == nil:
 			err = at.host.Undo(s)
 		}

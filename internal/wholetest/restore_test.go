@@ -1,6 +1,7 @@
 package wholetest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,8 +12,10 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"xlane/internal/kernel/cpu"
 	"xlane/internal/kernel/napi"
 	"xlane/internal/kernel/netns"
+	"xlane/internal/kernel/thread"
 	"xlane/internal/model"
 	"xlane/internal/testenv"
 )
@@ -40,6 +43,17 @@ func ownTimers(t *testing.T, p *pair) {
 		t.Fatal(err)
 	}
 	if err := c.SetHold(list[0].ID, model.Hold{Timeout: 77 * time.Microsecond, DeferCount: 3}); err != nil {
+		t.Fatal(err)
+	}
+	n, err := c.Get(list[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	th, err := thread.OfNAPI(n.PID, n.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(th.SetAffinity(cpu.Of(1)), th.SetPriority(thread.Priority{Policy: thread.FIFO, Realtime: 4})); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	links "xlane/internal/kernel/link"
 	"xlane/internal/kernel/napi"
 	"xlane/internal/kernel/netns"
+	"xlane/internal/kernel/thread"
 	"xlane/internal/testenv"
 )
 
@@ -86,11 +87,32 @@ func attachments(t testing.TB, name, dev string) string {
 	var b strings.Builder
 	for i, n := range list {
 		fmt.Fprintf(&b, "%s napi %d: %v defer %d suspend %v threaded %v\n", name, i, n.Hold.Timeout, n.Hold.DeferCount, n.SuspendTimeout, n.Threaded)
+		if n.Threaded {
+			fmt.Fprintln(&b, name, place(t, n))
+		}
 	}
 	for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
 		fmt.Fprintf(&b, "%s %v: %d programs\n", name, at, len(programs(t, ns, index, at)))
 	}
 	return b.String()
+}
+
+// place is where and how urgently a queue's thread runs.
+func place(t testing.TB, n napi.NAPI) string {
+	t.Helper()
+	th, err := thread.OfNAPI(n.PID, n.ID)
+	if err != nil {
+		return "no thread" // it ended meanwhile
+	}
+	cpus, err := th.Affinity()
+	if err != nil {
+		return "no thread"
+	}
+	p, err := th.Priority()
+	if err != nil {
+		return "no thread"
+	}
+	return fmt.Sprintf("thread on %v, %v", cpus, p)
 }
 
 func ifindex(t testing.TB, ns *netns.Handle, dev string) int {

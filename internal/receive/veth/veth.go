@@ -320,6 +320,7 @@ func (a *Adapter) makeThread(i int, id model.QueueID, n napi.NAPI, cpus []int) (
 	if a.spec.Unthreaded {
 		return q, nil
 	}
+	was := n
 	n, err := a.near.NAPIs().Get(n.ID)
 	if err != nil {
 		return q, err
@@ -329,12 +330,15 @@ func (a *Adapter) makeThread(i int, id model.QueueID, n napi.NAPI, cpus []int) (
 		return q, err
 	}
 	q.pid, q.cpu = n.PID, cpus[i%len(cpus)]
-	if err := t.SetAffinity(cpu.Of(q.cpu)); err != nil {
-		return q, err
-	}
 	p := primaryPriority
 	if id == model.BulkData {
 		p = bulkPriority
+	}
+	if err := a.recordThread(i, was, t, cpu.Of(q.cpu), p); err != nil {
+		return q, err
+	}
+	if err := t.SetAffinity(cpu.Of(q.cpu)); err != nil {
+		return q, err
 	}
 	return q, t.SetPriority(p)
 }
