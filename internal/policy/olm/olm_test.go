@@ -40,15 +40,15 @@ func TestPollingStartsStaysAndEnds(t *testing.T) {
 	}{
 		{"few packets never start it", host{on: 1900, off: 1900}, "oooooooooooo", ""},
 		{"a fast service starts it, and the first comparison leaves it on", host{on: 15000, off: 10000},
-			"oOOOOpOpOpOOOOOOOOOOOOOOOOpOpOpO", "the primary queue has 10000 packets/s"},
+			"oOOOOpOpOpOpOOOOOOOOOOOOOOOOpOpOpOpO", "the primary queue has 10000 packets/s"},
 		{"an equal rate leaves it on: latency is won, which no counter shows", host{on: 5000, off: 5000},
-			"oOOOOpOpOpOOOO", "the primary queue has 5000 packets/s"},
+			"oOOOOpOpOpOpOOOO", "the primary queue has 5000 packets/s"},
 		{"a service that does better without it loses it", host{on: 18000, off: 31000},
-			"oOOOOpOpOpoooooooo", "the primary queue carries 31000 packets/s without it and 18000 with it; trying again in 30s"},
+			"oOOOOpOpOpOpoooooooo", "the primary queue carries 31000 packets/s without it and 18000 with it; trying again in 30s"},
 		{"a stream that does better without it ends it", host{on: 15000, off: 10000, bulkOn: 95e6, bulkOff: 125e6},
-			"oOOOOpOpOpoooooooo", "bulk gets 125.0 MB/s without it and 95.0 with it; trying again in 30s"},
+			"oOOOOpOpOpOpoooooooo", "bulk gets 125.0 MB/s without it and 95.0 with it; trying again in 30s"},
 		{"a trickle of bulk says nothing", host{on: 15000, off: 10000, bulkOn: 1e5, bulkOff: 9e5},
-			"oOOOOpOpOpOOOO", "the primary queue has 10000 packets/s"},
+			"oOOOOpOpOpOpOOOO", "the primary queue has 10000 packets/s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, track, why := drive(State{}, c.h, 0, len(c.want))
@@ -76,14 +76,14 @@ func TestAFallingRateEndsIt(t *testing.T) {
 
 func TestARestDoublesAndIsForgottenWhenItHelps(t *testing.T) {
 	bad := host{on: 18000, off: 31000}
-	s, _, _ := drive(State{}, bad, 0, 12)
+	s, _, _ := drive(State{}, bad, 0, 14)
 	for i, want := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 10 * time.Minute, 10 * time.Minute} {
 		if s.want != Off || s.rest != want {
 			t.Fatalf("rest %d: %v for %v, want %v", i, s.want, s.rest, want)
 		}
-		s, _, _ = drive(s, bad, s.next, 11)
+		s, _, _ = drive(s, bad, s.next, 13)
 	}
-	s, track, _ := drive(s, host{on: 31000, off: 18000}, s.next, 11)
+	s, track, _ := drive(s, host{on: 31000, off: 18000}, s.next, 13)
 	if s.want != On || s.rest != 0 {
 		t.Errorf("after %s: %v, rest %v", track, s.want, s.rest)
 	}
