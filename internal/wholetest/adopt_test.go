@@ -43,7 +43,7 @@ func TestKillingAndAdoptingUnderTrafficLosesAndReordersNothing(t *testing.T) {
 	p.serveAWM(t)
 	server, client := counters(t, p.server), counters(t, p.client)
 	udp := p.startUDP(t)
-	l := p.load(t, 5, "RR4(100/800)", "STR2(in):pace=300M")
+	l := p.load(t, "RR4(100/800)", "STR2(in):pace=300M")
 	testenv.Eventually(t, soon, "both streams to be bulk", func() bool { return len(p.osainfo(t).Rules.Bulk) == 2 })
 	for range 3 {
 		p.kill(t, d)
@@ -103,7 +103,7 @@ func TestWhatIsResetIsReapplied(t *testing.T) {
 	was := p.state(t)
 	d := p.daemon(t)
 	p.serveAWM(t)
-	l := p.load(t, 12, "RR2(100/800)", "STR1(in):pace=100M")
+	l := p.load(t, "RR2(100/800)", "STR1(in):pace=100M")
 	testenv.Eventually(t, soon, "the stream to be bulk", func() bool { return len(p.osainfo(t).Rules.Bulk) == 1 })
 	applied := steady(p.state(t))
 	for _, c := range disturbances {
@@ -196,7 +196,7 @@ func TestTheDisplaysSayWhatHappened(t *testing.T) {
 	was := p.osainfo(t)
 
 	udp := p.startUDP(t)
-	l := p.load(t, 2, "RR2(100/800)", "STR2(in):pace=200M")
+	l := p.load(t, "RR2(100/800)", "STR2(in):pace=200M")
 	testenv.Eventually(t, soon, "both streams to be bulk", func() bool { return len(p.osainfo(t).Rules.Bulk) == 2 })
 	// The registered connections are the streams', as the host sees them.
 	sockets := in(t, p.server, "ss", "-tnH", "state", "established")

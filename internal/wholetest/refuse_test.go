@@ -37,6 +37,7 @@ func TestBadInputIsOneSentenceAndChangesNothing(t *testing.T) {
 			return func() { run(t, "ip", "-n", ns, "link", "set", p.dev, "up"); p.awaitLink(t) }
 		}
 	}
+	usual := p.state(t)
 	for _, c := range []struct {
 		name  string
 		args  []string
@@ -62,10 +63,11 @@ func TestBadInputIsOneSentenceAndChangesNothing(t *testing.T) {
 		{"an address that is none", []string{p.dev, "--netns", p.server, "--sysdist", "10.0"}, nil, 2, `"10.0" is not an address`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			was := usual
 			if c.setUp != nil {
 				defer c.setUp(t)()
+				was = p.state(t)
 			}
-			was := p.state(t)
 			args := append([]string{"run", "--socket", p.socket(), "--state-dir", p.stateDir()}, c.args...)
 			out, errs, code := xlane(t, args...)
 			sentence(t, out, errs, code, c.code, c.want)
