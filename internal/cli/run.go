@@ -39,7 +39,7 @@ func newRun() *cobra.Command {
 		Short: "manage devices, in the foreground, until SIGTERM",
 		Long: `Sorts what the devices receive onto queues by workload, and tunes each queue's
 timers apart. Without flags: INBPERF DYNAMIC WORKLOADQ. Prints "ready" when
-traffic is being sorted; SIGTERM or SIGINT puts everything back.`,
+traffic is being sorted; SIGTERM, SIGINT or SIGHUP puts everything back.`,
 		RunE: func(cmd *cobra.Command, devices []string) error {
 			interfaces, err := f.interfaces(cmd, devices)
 			if err != nil {
