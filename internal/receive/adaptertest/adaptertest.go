@@ -48,6 +48,19 @@ type Subject struct {
 	Name string
 	New  func(receive.Spec) (receive.Adapter, error)
 	Can  Can
+	// Also are links of this adapter's own, beside those that every adapter
+	// must take.
+	Also []Link
+}
+
+// Link is what a managed device is like.
+type Link struct {
+	Name string
+	Spec lab.LinkSpec
+	// Over makes a device on top of the host's and gives it the host's
+	// addresses, by running programs there; it returns the device's name. nil
+	// means that the host's own is managed.
+	Over func(run func(name string, args ...string)) string
 }
 
 func (s Subject) minds(d Disturbance) bool {
@@ -59,25 +72,22 @@ func (s Subject) minds(d Disturbance) bool {
 	return false
 }
 
-// links are the links that the suite tries: a host that the lab made, and a
-// veth as ip(8) makes it, with TSO, one queue in use and no NAPI.
-var links = []struct {
-	name string
-	spec lab.LinkSpec
-}{
-	{"a host of the lab", lab.LinkSpec{}},
-	{"a plain veth", lab.LinkSpec{PlainVeth: true}},
+// links are the links that every adapter is tried on: a host that the lab
+// made, and a veth as ip(8) makes it, with TSO, one queue in use and no NAPI.
+var links = []Link{
+	{Name: "a host of the lab"},
+	{Name: "a plain veth", Spec: lab.LinkSpec{PlainVeth: true}},
 }
 
 // Run runs the whole suite. It needs root, BPF and namespaces.
 func Run(t *testing.T, s Subject) {
 	testenv.Lab(t)
-	for _, l := range links {
-		t.Run(l.name, func(t *testing.T) {
-			t.Run("is applied, and applied again without a change", func(t *testing.T) { testApply(t, s, l.spec) })
-			t.Run("a stream goes to BULKDATA, questions and answers stay", func(t *testing.T) { testSorts(t, s, l.spec) })
-			t.Run("order is kept over many moves", func(t *testing.T) { testOrder(t, s, l.spec) })
-			t.Run("everything is put back", func(t *testing.T) { testPutBack(t, s, l.spec) })
+	for _, l := range append(links, s.Also...) {
+		t.Run(l.Name, func(t *testing.T) {
+			t.Run("is applied, and applied again without a change", func(t *testing.T) { testApply(t, s, l) })
+			t.Run("a stream goes to BULKDATA, questions and answers stay", func(t *testing.T) { testSorts(t, s, l) })
+			t.Run("order is kept over many moves", func(t *testing.T) { testOrder(t, s, l) })
+			t.Run("everything is put back", func(t *testing.T) { testPutBack(t, s, l) })
 		})
 	}
 	t.Run("rules send their traffic to SYSDIST and EE", func(t *testing.T) { testRules(t, s) })

@@ -4,14 +4,13 @@ import (
 	"context"
 	"testing"
 
-	"xlane/internal/lab"
 	"xlane/internal/model"
 )
 
 // testAdopt has a process die: what it pinned goes on sorting, and the next
 // one takes it over with all that it knows.
 func testAdopt(t *testing.T, s Subject) {
-	r := newRig(t, s, lab.LinkSpec{})
+	r := newRig(t, s, Link{})
 	r.pin()
 	r.apply()
 	clients := r.clients(1)
@@ -40,7 +39,7 @@ func testAdopt(t *testing.T, s Subject) {
 // testAdoptUnderTraffic dies and comes back several times while connections
 // move between queues.
 func testAdoptUnderTraffic(t *testing.T, s Subject) {
-	r := newRig(t, s, lab.LinkSpec{})
+	r := newRig(t, s, Link{})
 	r.pin()
 	r.apply()
 	clients := r.clients(3)
@@ -75,7 +74,7 @@ func testAdoptUnderTraffic(t *testing.T, s Subject) {
 // testTwoOnOnePin has a second adapter take over while the first still lives,
 // as when a daemon is replaced before it noticed that it should end.
 func testTwoOnOnePin(t *testing.T, s Subject) {
-	r := newRig(t, s, lab.LinkSpec{})
+	r := newRig(t, s, Link{})
 	r.pin()
 	r.apply()
 	applied := r.both()

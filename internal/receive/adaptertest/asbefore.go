@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"xlane/internal/kernel/link"
+	devices "xlane/internal/kernel/link"
 	"xlane/internal/kernel/napi"
 	"xlane/internal/kernel/netns"
 	"xlane/internal/lab"
@@ -26,7 +26,7 @@ func (r *rig) picture(n *lab.Node, ns *netns.Handle, dev string) []string {
 		}
 	}
 	add("features", r.run(n, "ethtool", "-k", dev))
-	add("channels", r.run(n, "ethtool", "-l", dev))
+	add("channels", r.run(n, "sh", "-c", "ethtool -l "+dev+" 2>/dev/null || echo none"))
 	add("link", r.run(n, "ip", "link", "show", "dev", dev))
 	add("qdisc", r.run(n, "tc", "qdisc", "show", "dev", dev))
 	add("filter", r.run(n, "tc", "filter", "show", "dev", dev))
@@ -42,7 +42,7 @@ func (r *rig) picture(n *lab.Node, ns *netns.Handle, dev string) []string {
 // polling describes the NAPIs without their numbers, which are new each time.
 func (r *rig) polling(ns *netns.Handle, dev string) string {
 	r.t.Helper()
-	links, err := link.Dial(ns)
+	links, err := devices.Dial(ns)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func (r *rig) polling(ns *netns.Handle, dev string) string {
 // both is a picture of both ends.
 func (r *rig) both() []string {
 	r.t.Helper()
-	near := r.picture(&r.host.Node, r.ns, r.host.Dev)
+	near := r.picture(&r.host.Node, r.ns, r.spec.Device)
 	far := r.picture(&r.lab.Wire.Node, r.wire, r.host.FarDev)
 	for i := range far {
 		far[i] = "far end's " + far[i]
@@ -97,8 +97,8 @@ func difference(before, after []string) string {
 	return b.String()
 }
 
-func testApply(t *testing.T, s Subject, spec lab.LinkSpec) {
-	r := newRig(t, s, spec)
+func testApply(t *testing.T, s Subject, link Link) {
+	r := newRig(t, s, link)
 	r.apply()
 	applied, recorded := r.both(), r.journal.Recorded()
 	if err := r.a.Apply(context.Background()); err != nil {
@@ -113,11 +113,11 @@ func testApply(t *testing.T, s Subject, spec lab.LinkSpec) {
 	if r.a.Adopted() {
 		t.Error("it says that it adopted a sorter, and there was none")
 	}
-	r.places(spec)
+	r.places(link)
 }
 
 // places checks which queues have a place of their own.
-func (r *rig) places(spec lab.LinkSpec) {
+func (r *rig) places(link Link) {
 	r.t.Helper()
 	queues, err := r.a.Queues()
 	if err != nil {
@@ -132,7 +132,7 @@ func (r *rig) places(spec lab.LinkSpec) {
 			own++
 		}
 	}
-	if !spec.PlainVeth && own != r.subject.Can.Places {
+	if !link.Spec.PlainVeth && own != r.subject.Can.Places {
 		r.t.Errorf("%d queues have a place of their own, want %d: %+v", own, r.subject.Can.Places, queues)
 	}
 	if own < 2 {
@@ -143,8 +143,8 @@ func (r *rig) places(spec lab.LinkSpec) {
 	}
 }
 
-func testPutBack(t *testing.T, s Subject, spec lab.LinkSpec) {
-	r := newRig(t, s, spec)
+func testPutBack(t *testing.T, s Subject, link Link) {
+	r := newRig(t, s, link)
 	r.pin()
 	before := r.both()
 	r.apply()

@@ -157,7 +157,7 @@ func testDisturbance(t *testing.T, s Subject, d disturbance) {
 		t.Logf("%s has no timers", s.Name)
 		return
 	}
-	r := newRig(t, s, lab.LinkSpec{})
+	r := newRig(t, s, Link{})
 	if d.what == ProgramDetached {
 		r.pin()
 	}
@@ -221,7 +221,7 @@ func (r *rig) watch() *atomic.Int64 {
 }
 
 func testDownAtStart(t *testing.T, s Subject) {
-	r := newRig(t, s, lab.LinkSpec{})
+	r := newRig(t, s, Link{})
 	r.run(&r.host.Node, "ip", "link", "set", r.host.Dev, "down")
 	before := r.both()
 	_, err := s.New(r.spec)
@@ -234,7 +234,7 @@ func testDownAtStart(t *testing.T, s Subject) {
 }
 
 func testDeleted(t *testing.T, s Subject) {
-	r := newRig(t, s, lab.LinkSpec{})
+	r := newRig(t, s, Link{})
 	r.apply()
 	r.run(&r.host.Node, "ip", "link", "delete", r.host.Dev)
 	r.gone()
@@ -270,7 +270,7 @@ func (r *rig) gone() {
 // testNamespaceVanishes removes the host with all that holds its namespace but
 // the adapter: the lab deletes the link, which is all that is left to see.
 func testNamespaceVanishes(t *testing.T, s Subject) {
-	r := newRig(t, s, lab.LinkSpec{})
+	r := newRig(t, s, Link{})
 	r.apply()
 	if err := r.lab.Close(); err != nil {
 		t.Fatal(err)
@@ -281,7 +281,7 @@ func testNamespaceVanishes(t *testing.T, s Subject) {
 // testFarVanishes has the far end in a namespace that goes away, and takes the
 // link with it: at once, or when the adapter lets go of the namespace.
 func testFarVanishes(t *testing.T, s Subject) {
-	r := newRig(t, s, lab.LinkSpec{})
+	r := newRig(t, s, Link{})
 	brief, err := lab.New(context.Background(), lab.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -314,7 +314,7 @@ func testFarVanishes(t *testing.T, s Subject) {
 }
 
 func testNoDevice(t *testing.T, s Subject) {
-	r := newRig(t, s, lab.LinkSpec{})
+	r := newRig(t, s, Link{})
 	r.spec.Device = "nosuch0"
 	_, err := s.New(r.spec)
 	if !errors.Is(err, receive.ErrGone) || !strings.Contains(err.Error(), `"nosuch0"`) || strings.Contains(err.Error(), "\n") {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"xlane/internal/kernel/bpffs"
-	"xlane/internal/kernel/link"
+	devices "xlane/internal/kernel/link"
 	"xlane/internal/kernel/netns"
 	"xlane/internal/kernel/netstat"
 	"xlane/internal/kernel/setting"
@@ -42,7 +42,7 @@ type rig struct {
 	a       receive.Adapter
 }
 
-func newRig(t *testing.T, s Subject, spec lab.LinkSpec) *rig {
+func newRig(t *testing.T, s Subject, link Link) *rig {
 	t.Helper()
 	l, err := lab.New(context.Background(), lab.Config{})
 	if err != nil {
@@ -58,7 +58,7 @@ func newRig(t *testing.T, s Subject, spec lab.LinkSpec) *rig {
 		name string
 		host **lab.Host
 	}{{"host", &r.host}, {"peer", &r.peer}} {
-		if *h.host, err = l.AddHost(h.name, spec); err != nil {
+		if *h.host, err = l.AddHost(h.name, link.Spec); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -68,6 +68,9 @@ func newRig(t *testing.T, s Subject, spec lab.LinkSpec) *rig {
 	r.spec = receive.Spec{
 		NS: r.ns, Device: r.host.Dev, Sort: true, Journal: r.journal,
 		Sorter: sorter.Config{EEPortFirst: d.EEPortFirst, EEPortLast: d.EEPortLast},
+	}
+	if link.Over != nil {
+		r.spec.Device = link.Over(func(name string, args ...string) { r.run(&r.host.Node, name, args...) })
 	}
 	return r
 }
@@ -275,7 +278,7 @@ func (r *rig) inOrder(hostBefore, peerBefore netstat.Counters) {
 // farDropped is what the far end of a veth counts when the ring is full.
 func (r *rig) farDropped() uint64 {
 	r.t.Helper()
-	links, err := link.Dial(r.wire)
+	links, err := devices.Dial(r.wire)
 	if err != nil {
 		r.t.Fatal(err)
 	}

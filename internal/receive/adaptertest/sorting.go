@@ -14,7 +14,7 @@ import (
 	"xlane/internal/testenv"
 )
 
-func testSorts(t *testing.T, s Subject, spec lab.LinkSpec) {
+func testSorts(t *testing.T, s Subject, link Link) {
 	for _, family := range []struct {
 		name string
 		addr func(*lab.Host) netip.Addr
@@ -23,7 +23,7 @@ func testSorts(t *testing.T, s Subject, spec lab.LinkSpec) {
 		{"IPv6", func(h *lab.Host) netip.Addr { return h.Addr6 }},
 	} {
 		t.Run(family.name, func(t *testing.T) {
-			r := newRig(t, s, spec)
+			r := newRig(t, s, link)
 			r.apply()
 			srv := serve(t, r.host, family.addr(r.host))
 			chat, stream := dial(t, r.peer, srv.ln.Addr()), dial(t, r.peer, srv.ln.Addr())
@@ -63,7 +63,7 @@ func testSorts(t *testing.T, s Subject, spec lab.LinkSpec) {
 // testOrder sends connections to BULKDATA and home again many times. A frame
 // that overtook another would show in the kernel's count of segments out of
 // order, and, were TCP wrong, in the content.
-func testOrder(t *testing.T, s Subject, spec lab.LinkSpec) {
+func testOrder(t *testing.T, s Subject, link Link) {
 	for _, load := range []struct {
 		name           string
 		conns, cycles  int
@@ -74,7 +74,7 @@ func testOrder(t *testing.T, s Subject, spec lab.LinkSpec) {
 		{"one connection that keeps the queue full", 1, 150, sendBufferLong, 0},
 	} {
 		t.Run(load.name, func(t *testing.T) {
-			r := newRig(t, s, spec)
+			r := newRig(t, s, link)
 			r.apply()
 			clients := r.clients(load.conns)
 			for _, c := range clients {
@@ -95,7 +95,7 @@ func testOrder(t *testing.T, s Subject, spec lab.LinkSpec) {
 }
 
 func testRules(t *testing.T, s Subject) {
-	r := newRig(t, s, lab.LinkSpec{})
+	r := newRig(t, s, Link{})
 	r.apply()
 	distributed := netip.MustParseAddr("10.77.0.250")
 	r.run(&r.host.Node, "ip", "address", "add", distributed.String()+"/32", "dev", r.host.Dev)
@@ -151,7 +151,7 @@ func sendEE(t *testing.T, r *rig, n int) {
 }
 
 func testHold(t *testing.T, s Subject) {
-	r := newRig(t, s, lab.LinkSpec{})
+	r := newRig(t, s, Link{})
 	r.apply()
 	hold := model.Hold{Timeout: 150 * time.Microsecond, DeferCount: 3}
 	err := r.a.SetHold(model.BulkData, hold)
@@ -200,7 +200,7 @@ func (r *rig) kernelHold(id uint32) model.Hold {
 }
 
 func testSilent(t *testing.T, s Subject) {
-	r := newRig(t, s, lab.LinkSpec{})
+	r := newRig(t, s, Link{})
 	r.apply()
 	r.sorts()
 	for range 10 {

@@ -26,7 +26,7 @@ const (
 	// it, and counts its own overhead): some 40 frames, so that four
 	// connections fit a veth's ring of 256 and nothing is ever lost there.
 	// With sendBufferLong one connection alone nearly fills it, and no longer
-	// waits for acknowledgements.
+	// waits for acknowledgements. Both are for frames of 1500 bytes.
 	sendBuffer, sendBufferLong = 16 << 10, 80 << 10
 
 	// What a stream and a question and answer are, in bytes. A stream is well
@@ -154,12 +154,13 @@ type client struct {
 	conn    net.Conn
 	out, in uint64
 	buf     []byte
+	mtu     int // bytes
 }
 
 // dial connects from a host; the connection is closed when the test ends.
 func dial(t testing.TB, from *lab.Host, to net.Addr) *client {
 	t.Helper()
-	c := &client{buf: make([]byte, chunk)}
+	c := &client{buf: make([]byte, chunk), mtu: from.Spec().MTU}
 	err := from.Do(func() (err error) {
 		c.conn, err = net.DialTimeout("tcp", to.String(), 10*time.Second)
 		return err
@@ -172,10 +173,11 @@ func dial(t testing.TB, from *lab.Host, to net.Addr) *client {
 	return c
 }
 
-// window bounds what the connection has on its way.
+// window bounds what the connection has on its way; larger frames need more
+// bytes for as many frames, or each waits for a delayed acknowledgement.
 func (c *client) window(t testing.TB, bytes int) {
 	t.Helper()
-	if err := c.conn.(*net.TCPConn).SetWriteBuffer(bytes); err != nil {
+	if err := c.conn.(*net.TCPConn).SetWriteBuffer(bytes * c.mtu / 1500); err != nil {
 		t.Fatal(err)
 	}
 }

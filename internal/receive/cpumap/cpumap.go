@@ -20,6 +20,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	xdplink "github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"xlane/internal/kernel/cpu"
 	"xlane/internal/kernel/link"
@@ -46,7 +47,8 @@ const (
 	indexPrimary, indexCPU0 = 0, 1
 
 	// mapName is the program's name of the cpumap, and that of its pin.
-	mapName = "frames_by_cpu"
+	mapName  = "frames_by_cpu"
+	progName = "sort_xdp"
 )
 
 // Names of the attached programs, and of their pins. The sorter's tells how it
@@ -402,27 +404,40 @@ func (a *Adapter) attachSort() error {
 		}
 		return nil
 	}
-	spec, err := loadSortXDP()
-	if err != nil {
-		return err
-	}
-	spec.Maps[mapName].MaxEntries = a.frames.MaxEntries()
-	prog, err := a.sorter.LoadProgram(spec, "sort_xdp", map[string]*ebpf.Map{mapName: a.frames})
-	if err != nil {
-		return err
-	}
-	defer prog.Close()
 	if a.generic == "" {
-		err := a.attachXDP(linkNative, prog, xdplink.XDPDriverMode)
+		err := a.attachXDP(linkNative, xdplink.XDPDriverMode)
 		if err == nil || errors.Is(err, ErrTaken) {
 			return err
 		}
 		a.generic = fmt.Sprintf("the driver refuses it (%v)", errors.Unwrap(err))
 	}
-	return a.attachXDP(linkGeneric, prog, xdplink.XDPGenericMode)
+	return a.attachXDP(linkGeneric, xdplink.XDPGenericMode)
 }
 
-func (a *Adapter) attachXDP(name string, prog *ebpf.Program, mode xdplink.XDPAttachFlags) error {
+// program loads the sorter's XDP form. Before the stack it must not take frames
+// in pieces: the kernel then copies a frame whose headroom is short, the copy
+// has no mac_len (skb_pp_cow_data in net/core/skbuff.c), and a cpumap, which
+// goes by that, delivers it from the wrong byte on (seen in Linux 6.18: each
+// counts as IpInHdrErrors). Of any other program the frame is made linear
+// where it is.
+func (a *Adapter) program(mode xdplink.XDPAttachFlags) (*ebpf.Program, error) {
+	spec, err := loadSortXDP()
+	if err != nil {
+		return nil, err
+	}
+	spec.Maps[mapName].MaxEntries = a.frames.MaxEntries()
+	if mode == xdplink.XDPGenericMode {
+		spec.Programs[progName].Flags &^= unix.BPF_F_XDP_HAS_FRAGS
+	}
+	return a.sorter.LoadProgram(spec, progName, map[string]*ebpf.Map{mapName: a.frames})
+}
+
+func (a *Adapter) attachXDP(name string, mode xdplink.XDPAttachFlags) error {
+	prog, err := a.program(mode)
+	if err != nil {
+		return err
+	}
+	defer prog.Close()
 	l, err := xdplink.AttachXDP(xdplink.XDPOptions{Program: prog, Interface: a.device.Index, Flags: mode})
 	if errors.Is(err, syscall.EBUSY) || errors.Is(err, syscall.EEXIST) {
 		now, again := a.near.Links().ByIndex(a.device.Index)
