@@ -151,7 +151,11 @@ func Reset(ctx context.Context, cfg Config, report func(string)) error {
 	for _, path := range records {
 		errs = append(errs, reset(ctx, cfg.StateDir, strings.TrimSuffix(filepath.Base(path), ".json"), report))
 	}
-	return errors.Join(errs...)
+	n, err := undoOLM()
+	if n > 0 {
+		report(fmt.Sprintf("%d applications no longer poll the primary queue", n))
+	}
+	return errors.Join(append(errs, err)...)
 }
 
 func reset(ctx context.Context, dir, key string, report func(string)) error {
