@@ -54,10 +54,10 @@ func (p *packets) frame(t testing.TB, fromHost bool, payload int) []byte {
 }
 
 // program loads the XDP form over a fresh sorter, with BULKDATA on CPU 0.
-func program(t testing.TB, start bool) (*ebpf.Program, *sorter.Sorter, *ebpf.Map) {
+func program(t testing.TB, start bool, cfg sorter.Config) (*ebpf.Program, *sorter.Sorter, *ebpf.Map) {
 	t.Helper()
 	testenv.BPF(t)
-	a := &Adapter{}
+	a := &Adapter{spec: receive.Spec{Sorter: cfg}}
 	if err := a.loadOrAdopt(); err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func stream(t testing.TB, prog *ebpf.Program, s *sorter.Sorter, p *packets) uint
 func TestBPFPacketsGoWhereTheyBelong(t *testing.T) {
 	t.Parallel()
 	t.Run("bulk goes to its CPU once the host has what came before", func(t *testing.T) {
-		prog, s, _ := program(t, true)
+		prog, s, _ := program(t, true, sorter.Config{})
 		if action := stream(t, prog, s, &packets{seq: 1, ack: 1}); action != xdpRedirect {
 			t.Errorf("action %d, want XDP_REDIRECT", action)
 		}
@@ -116,7 +116,7 @@ func TestBPFPacketsGoWhereTheyBelong(t *testing.T) {
 		}
 	})
 	t.Run("bulk stays when its CPU takes no frames", func(t *testing.T) {
-		prog, s, frames := program(t, true)
+		prog, s, frames := program(t, true, sorter.Config{})
 		if err := frames.Delete(uint32(0)); err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestBPFPacketsGoWhereTheyBelong(t *testing.T) {
 		{"a fragment", withBytes(good, 20, 0x20, 0), true, "fragment"},
 	} {
 		t.Run(c.name+" stays", func(t *testing.T) {
-			prog, s, _ := program(t, c.start)
+			prog, s, _ := program(t, c.start, sorter.Config{})
 			if action := runOn(t, prog, c.frame); action != xdpPass {
 				t.Errorf("action %d, want XDP_PASS", action)
 			}
@@ -228,7 +228,7 @@ func TestAdoptingMovesBulkToTheCPUItMayHave(t *testing.T) {
 // BenchmarkXDP measures the program by PROG_TEST_RUN: what one frame costs,
 // beside a program that passes everything.
 func BenchmarkXDP(b *testing.B) {
-	prog, s, _ := program(b, true)
+	prog, s, _ := program(b, true, sorter.Config{})
 	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.XDP, License: "Dual BSD/GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()},
@@ -244,7 +244,8 @@ func BenchmarkXDP(b *testing.B) {
 		b.Fatalf("action %d, want XDP_REDIRECT", action)
 	}
 	large := bulk.frame(b, false, 1400)
-	fresh, _, _ := program(b, true)
+	// The same frame a million times is a stream, unless nothing is.
+	fresh, _, _ := program(b, true, sorter.Config{ThresholdBytes: 1 << 31})
 	for _, c := range []struct {
 		name  string
 		prog  *ebpf.Program
