@@ -19,8 +19,9 @@ const (
 	// drainLimit is how long connections may take to end in good order; it is
 	// shorter than the server's closeLimit.
 	drainLimit = 5 * time.Second
-	// DurationMax bounds a run, and IntervalMin its samples.
+	// DurationMax bounds a run.
 	DurationMax = 24 * time.Hour
+	// IntervalMin is the shortest time between two samples of a run.
 	IntervalMin = time.Millisecond
 )
 

@@ -234,7 +234,12 @@ func (in *iface) ifindex() (int, error) {
 func (in *iface) startTimers() error {
 	in.timers = newTimers(in.cfg, in.stack.Clock)
 	for q, d := range in.timers.begin() {
-		if err := in.adapter.SetHold(q, d.Hold); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		err := in.adapter.SetHold(q, d.Hold)
+		if errors.Is(err, errors.ErrUnsupported) {
+			in.timers.without = true // and the adapter's Cannot says so
+			break
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -468,7 +473,7 @@ func (in *iface) decide() error {
 		if !d.Changed {
 			continue
 		}
-		if err := in.adapter.SetHold(q, d.Hold); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		if err := in.adapter.SetHold(q, d.Hold); err != nil {
 			return err
 		}
 		if !d.Probe {

@@ -12,7 +12,7 @@ import (
 
 const (
 	// stepEvery is the longest time between two looks at the counters.
-	stepEvery = 20 * time.Millisecond
+	stepEvery = 50 * time.Millisecond
 	// stepLeast bounds what the loop costs when a policy asks for more.
 	stepLeast = 2 * time.Millisecond
 	// busyEvery is how often CPU use is read: /proc/stat counts in steps of
@@ -25,6 +25,7 @@ type timers struct {
 	cfg   profile.Interface
 	clock func() time.Time
 
+	without  bool // the adapter has no timers
 	states   map[model.QueueID]lanidle.State
 	last     map[model.QueueID]receive.Reading
 	decided  map[model.QueueID]model.Decision
@@ -42,7 +43,10 @@ func newTimers(cfg profile.Interface, clock func() time.Time) *timers {
 	}
 }
 
-func (t *timers) adaptive() bool { return t.cfg.INBPERF == model.Dynamic || t.cfg.INBPERF == model.DIM }
+// adaptive reports whether there is anything to decide as traffic goes on.
+func (t *timers) adaptive() bool {
+	return !t.without && (t.cfg.INBPERF == model.Dynamic || t.cfg.INBPERF == model.DIM)
+}
 
 // begin returns the hold that each queue starts with.
 func (t *timers) begin() map[model.QueueID]lanidle.Decision {
