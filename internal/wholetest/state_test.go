@@ -23,10 +23,11 @@ import (
 )
 
 // look prints everything of a namespace and its device that xlane may change,
-// as Debian's tools see it. ip netns exec mounts the namespace's own sysfs.
+// as Debian's tools see it. ip netns exec mounts the namespace's own sysfs. How
+// ip names the far end's namespace, and what it says on stderr when it cannot,
+// depends on what others on the machine do just then; a bridge's timers run.
 const look = `
-ip -d link show | sed 's/_timer *[0-9.]*//g'
-ip addr show
+(ip -d link show; ip addr show) 2>/dev/null | sed 's/_timer *[0-9.]*//g; s/link-netns.*//'
 ethtool -k $1
 ethtool -l $1
 tc qdisc show

@@ -97,7 +97,7 @@ func TestAStreamIsSortedFromAServiceOnAPlainVeth(t *testing.T) {
 	was := p.state(t)
 	d := p.daemon(t)
 	p.service(t)
-	server := counters(t, p.server)
+	server, client := counters(t, p.server), counters(t, p.client)
 	stream := p.startIperf(t, "-t", "4", "--fq-rate", "300M")
 	testenv.Eventually(t, soon, "the stream to be registered", func() bool { return len(p.osainfo(t).Rules.Bulk) > 0 })
 	w := startIn(t, p.client, wrk, "-t1", "-c8", "-d2s", "http://"+p.addr+":8080/")
@@ -121,9 +121,11 @@ func TestAStreamIsSortedFromAServiceOnAPlainVeth(t *testing.T) {
 	if len(bulk) != 1 || !hasPort(bulk[0], r.Start.Connected[0].LocalPort) {
 		t.Errorf("registered: %+v, want iperf3's data connection from port %d alone", bulk, r.Start.Connected[0].LocalPort)
 	}
-	if r.End.SumSent.Retransmits != 0 || r.End.SumReceived.Bytes == 0 {
-		t.Errorf("iperf3: %+v", r.End)
+	t.Logf("iperf3: %+v", r.End)
+	if r.End.SumReceived.Bytes == 0 {
+		t.Error("the stream stood still")
 	}
+	lostNothing(t, p.client, client)
 	unmoved(t, p.server, server, "TcpExtTCPOFOQueue")
 	testenv.Eventually(t, soon, "silence to release the stream", func() bool { return len(p.osainfo(t).Rules.Bulk) == 0 })
 	p.stop(t, d)

@@ -191,6 +191,12 @@ func (p *process) running() bool {
 	}
 }
 
+// logs waits until the log has these words: it is read beside stdout.
+func (p *process) logs(t testing.TB, words string) {
+	t.Helper()
+	testenv.Eventually(t, soon, "the log to have "+words, func() bool { return strings.Contains(p.stderr.String(), words) })
+}
+
 // wait waits for the end and returns the exit code.
 func (p *process) wait(t testing.TB) int {
 	t.Helper()
