@@ -14,7 +14,6 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/google/go-cmp/cmp"
 
-	"xlane/internal/kernel/bpffs"
 	links "xlane/internal/kernel/link"
 	"xlane/internal/kernel/napi"
 	"xlane/internal/kernel/netns"
@@ -142,21 +141,6 @@ func programs(t testing.TB, ns *netns.Handle, index int, at ebpf.AttachType) []l
 		t.Fatal(err)
 	}
 	return res.Programs
-}
-
-// pinDir is where the daemon pins what sorts this pair.
-func (p *pair) pinDir(t testing.TB) string {
-	t.Helper()
-	ns, err := netns.Open(p.server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ns.Close()
-	path, err := bpffs.FS{Path: bpffs.Root}.Locate(fmt.Sprintf("%d-%s", ns.ID().Ino, p.dev))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // leftovers lists pins, records, locks and sockets. The socket's lock file

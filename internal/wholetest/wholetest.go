@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"xlane/internal/kernel/bpffs"
+	"xlane/internal/kernel/netns"
 	"xlane/internal/model"
 	"xlane/internal/testenv"
 )
@@ -103,6 +105,8 @@ func plain(t testing.TB) *pair {
 		run(t, "ip", "-n", ns, "addr", "add", addr+"/24", "dev", p.dev)
 		run(t, "ip", "-n", ns, "link", "set", p.dev, "up")
 	}
+	pins := p.pinDir(t)
+	t.Cleanup(func() { os.RemoveAll(pins) }) // what a test that fails half-way leaves
 	p.awaitLink(t)
 	return p
 }
@@ -120,6 +124,21 @@ func (p *pair) awaitLink(t testing.TB) {
 		return true
 	})
 	in(t, p.client, "ping", "-q", "-c1", "-W5", p.addr)
+}
+
+// pinDir is where the daemon pins what sorts this pair.
+func (p *pair) pinDir(t testing.TB) string {
+	t.Helper()
+	ns, err := netns.Open(p.server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	path, err := bpffs.FS{Path: bpffs.Root}.Locate(fmt.Sprintf("%d-%s", ns.ID().Ino, p.dev))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // in runs a command in one of the namespaces to its end.
