@@ -199,11 +199,14 @@ func noArgs(_ *cobra.Command, args []string) error {
 }
 
 func newDoctor() *cobra.Command {
-	return &cobra.Command{
-		Use:   "doctor",
+	var netnsSpec, adapter string
+	cmd := &cobra.Command{
+		Use:   "doctor [DEV...]",
 		Short: "say what this host has, what is missing, and what is lost without it",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Long: `Says what xlane needs of this host, line by line, and what is lost without it.
+Of devices that are named it says which adapter would drive them, and what that
+adapter cannot do there. Nothing is changed.`,
+		RunE: func(cmd *cobra.Command, devices []string) error {
 			missing := 0
 			for _, p := range probe.All() {
 				word := "yes"
@@ -216,10 +219,23 @@ func newDoctor() *cobra.Command {
 					fmt.Fprintf(cmd.OutOrStdout(), "     %-18s without it: %s\n", "", p.Lost)
 				}
 			}
+			for _, dev := range devices {
+				name, cannot, err := stack.Assess(profile.Interface{Device: dev, Netns: netnsSpec, Adapter: adapter})
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: the %s adapter\n", dev, name)
+				for _, c := range cannot {
+					fmt.Fprintf(cmd.OutOrStdout(), "     it cannot %s\n", c)
+				}
+			}
 			if missing > 0 {
 				return fmt.Errorf("%d of what xlane needs is missing", missing)
 			}
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&netnsSpec, "netns", "", "the devices' network namespace: a `NAME` or path")
+	cmd.Flags().StringVar(&adapter, "adapter", "", "veth or cpumap; chosen by device when not given")
+	return cmd
 }

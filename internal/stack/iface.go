@@ -250,6 +250,22 @@ func (in *iface) startTimers() error {
 	return nil
 }
 
+// Assess looks at a device without changing it, and returns the adapter that
+// would drive it and what that adapter cannot do there, a phrase each.
+func Assess(cfg profile.Interface) (adapter string, cannot []string, err error) {
+	ns, err := netns.Find(cfg.Netns)
+	if err != nil {
+		return "", nil, err
+	}
+	defer ns.Close()
+	a, err := choose(cfg.Adapter, receive.Spec{NS: ns, Device: cfg.Device, Sort: true})
+	if err != nil {
+		return "", nil, err
+	}
+	defer a.Close()
+	return a.Name(), a.Cannot(), nil
+}
+
 // choose picks the adapter for a device: the one named, or veth's for a veth
 // and cpumap's for all else.
 func choose(name string, spec receive.Spec) (receive.Adapter, error) {

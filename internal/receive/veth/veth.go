@@ -466,15 +466,27 @@ func (a *Adapter) SetHold(id model.QueueID, hold model.Hold) error {
 	return nil
 }
 
-// Cannot lists what is not to be had on this device.
+// Cannot lists what is not to be had on this device. Before Apply it says what
+// will not be.
 func (a *Adapter) Cannot() []string {
-	var out []string
-	if a.spec.Sort {
-		for _, id := range model.AllQueues() {
-			if !a.has(id) {
-				out = append(out, fmt.Sprintf("%v shares PRIMARY's queue: %s was made with room for %d queues", id, a.device.Name, len(a.queues)))
-			}
+	if !a.spec.Sort {
+		return nil
+	}
+	room := len(a.queues)
+	if room == 0 {
+		near, err := a.near.Ethtool().Channels(a.device.Name)
+		if err != nil {
+			return nil
 		}
+		far, err := a.far.Ethtool().Channels(a.farLink.Name)
+		if err != nil {
+			return nil
+		}
+		room = min(near.RxMax, far.TxMax)
+	}
+	var out []string
+	for _, id := range model.AllQueues()[min(room, len(model.AllQueues())):] {
+		out = append(out, fmt.Sprintf("give %v a queue of its own: %s was made with room for %d; it shares PRIMARY's", id, a.device.Name, room))
 	}
 	return out
 }
