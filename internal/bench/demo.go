@@ -78,9 +78,8 @@ func (r *Result) writeVerdict(w *errWriter) {
 		w.printf("  %-18s %s answers, %s server CPU\n", d.label+":", percentChange(rr.Median), percentChange(cpu.Median))
 	}
 	var drops, wrong, order int64
-	for _, e := range r.Experiments {
-		for i := range e.Cells {
-			c := &e.Cells[i]
+	for _, d := range demoRuns {
+		if c := r.Cell(d.experiment, d.mode); c != nil {
 			wrong += c.Sum(func(r Run) int64 { return r.PayloadErrors })
 			if c.Mode == "iwq" {
 				drops += c.Sum(func(r Run) int64 { return r.RingDrops })

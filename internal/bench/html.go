@@ -110,7 +110,9 @@ func (r *Result) facts() [][2]string {
 }
 
 // ours says which modes are xlane's own way.
-func ours(mode string) bool { return strings.HasPrefix(mode, "iwq") }
+func ours(mode string) bool {
+	return strings.HasPrefix(mode, "iwq") || strings.HasPrefix(mode, "sorted")
+}
 
 // bars collects one metric of an experiment's modes.
 func (e *ExperimentResult) bars(m Metric, keep func(mode string) bool) []bar {

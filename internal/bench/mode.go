@@ -107,7 +107,7 @@ func (n *notes) undo(spaces ...*netns.Handle) error {
 	return errors.Join(errs...)
 }
 
-// rss is several queues without a sorter. All use of the adapter is on one
+// rss is several queues with the holds that the bench gives them. All use of the adapter is on one
 // goroutine while DIM runs: read asks it.
 type rss struct {
 	rig     *rig
@@ -131,7 +131,7 @@ func (r *rig) engageRSS(ctx context.Context, m Mode) (engaged, error) {
 	}
 	var err error
 	s.adapter, err = veth.New(receive.Spec{
-		NS: r.serverNS, Device: r.server.Dev, Queues: rssQueues, CPUs: cpu.Of(r.at.server), Journal: s.notes,
+		NS: r.serverNS, Device: r.server.Dev, Sort: m.Sort, Queues: rssQueues, CPUs: cpu.Of(r.at.server), Journal: s.notes,
 	})
 	if err != nil {
 		return nil, err
@@ -146,12 +146,16 @@ func (r *rig) engageRSS(ctx context.Context, m Mode) (engaged, error) {
 	if s.napis, err = napi.Dial(r.serverNS); err != nil {
 		return nil, close(err)
 	}
-	hold := lanidle.Static(model.MinLatency)
+	held := lanidle.Static(model.MinLatency)
 	if m.Hold > 0 {
-		hold = lanidle.Static(model.Balanced)
-		hold.Timeout = m.Hold
+		held = lanidle.Static(model.Balanced)
+		held.Timeout = m.Hold
 	}
 	for i, q := range s.queues {
+		hold := held
+		if m.Sort && q.ID != model.BulkData {
+			hold = lanidle.Static(model.MinLatency)
+		}
 		if err := s.setHold(i, q, hold); err != nil {
 			return nil, close(err)
 		}
@@ -231,7 +235,11 @@ func (s *rss) read(ctx context.Context) (out []count, err error) {
 		var readings []receive.Reading
 		readings, err = s.adapter.Read()
 		for i, r := range readings {
-			out = append(out, count{"queue " + strconv.Itoa(i), r.Packets, r.ThreadWakes, r.ThreadRun, s.holds[i]})
+			name := "queue " + strconv.Itoa(i)
+			if s.adapter.Sorter() != nil {
+				name = r.ID.String()
+			}
+			out = append(out, count{name, r.Packets, r.ThreadWakes, r.ThreadRun, s.holds[i]})
 		}
 	}
 	select {
@@ -343,8 +351,8 @@ func (d *daemon) decisions(ctx context.Context) ([]string, error) {
 	}
 	var out []string
 	for _, q := range v.Queues {
-		if q.Decision.What != "" && q.Counters.Packets > 0 {
-			out = append(out, fmt.Sprintf("%s: %s: %s", q.Role, q.Decision.What, q.Decision.Why))
+		if q.Decision.Why != "" && q.Counters.Packets > 0 {
+			out = append(out, q.Role+": "+q.Decision.Why) // why begins with what: "hold 40us -> 80us: ..."
 		}
 	}
 	return out, nil

@@ -17,7 +17,8 @@ type Kind string
 const (
 	// KindPlain is the link as it was made: no NAPI, no thread, no queue of its own.
 	KindPlain Kind = "plain"
-	// KindRSS is four queues over which the kernel hashes flows.
+	// KindRSS is four queues over which the kernel hashes flows, or the sorter
+	// sorts them (Sort), with holds that no policy changes.
 	KindRSS Kind = "rss"
 	// KindDaemon is xlane itself, in this process.
 	KindDaemon Kind = "daemon"
@@ -30,8 +31,9 @@ type Mode struct {
 	Title, Says string
 	Kind        Kind
 
-	// Hold of every queue, for KindRSS.
+	// Hold of every queue, for KindRSS; with Sort, of BULKDATA alone.
 	Hold time.Duration
+	Sort bool
 	// DIM drives each queue of KindRSS by the kernel's moderation algorithm.
 	DIM bool
 
@@ -68,6 +70,7 @@ func Modes() []Mode {
 		})
 	}
 	return append(modes,
+		Mode{Name: "sorted-200", Title: "SORTED 200 µs", Kind: KindRSS, Sort: true, Hold: lanidle.MinCPUHold, Says: "the sorter alone, bulk held 200 µs whatever it brings: what IWQ's policy is to reach"},
 		Mode{Name: "iwq", Title: "IWQ", Kind: KindDaemon, INBPERF: model.Dynamic, WorkloadQ: true, Says: "xlane: bulk on a queue of its own, held for as long as that saves CPU"},
 		Mode{Name: "iwq-thin", Title: "IWQ, SACKs thinned", Kind: KindDaemon, INBPERF: model.Dynamic, WorkloadQ: true, ThinSACKs: true, Says: "IWQ with the kernel's compression of acknowledgements left on"},
 		Mode{Name: "iwq-olm", Title: "IWQ+OLM", Kind: KindDaemon, INBPERF: model.Dynamic, WorkloadQ: true, OLM: true, Says: "IWQ, and busy polling on the primary queue"},
@@ -124,9 +127,9 @@ type Experiment struct {
 var (
 	frontier   = []string{"rss", "rss-20", "rss-50", "rss-100", "rss-200", "rss-500"}
 	everything = append([]string{
-		"plain", "one-minlatency", "one-balanced", "one-mincpu", "one-dynamic", "one-dim", "rss-dim", "iwq", "iwq-olm",
+		"plain", "one-minlatency", "one-balanced", "one-mincpu", "one-dynamic", "one-dim", "rss-dim", "sorted-200", "iwq", "iwq-olm",
 	}, frontier...)
-	comparison = []string{"one-balanced", "one-dynamic", "one-dim", "rss", "rss-dim", "iwq", "iwq-olm"}
+	comparison = []string{"one-balanced", "one-dynamic", "one-dim", "rss", "rss-dim", "sorted-200", "iwq", "iwq-olm"}
 	lossy      = []string{"one-balanced", "one-dynamic", "iwq-thin", "iwq"}
 )
 

@@ -85,8 +85,8 @@ type Run struct {
 	WireBusy float64 `json:"wire_busy"`
 
 	// OutOfOrder segments were queued by the server's TCP (TcpExtTCPOFOQueue),
-	// Retransmits were sent by the clients, RingDrops found a receive ring full,
-	// all of them over the whole run with its beginning and end.
+	// Retransmits were sent by the clients, RingDrops found a receive ring full, or
+	// the queue before it; all of them over the whole run with its beginning and end.
 	OutOfOrder    int64 `json:"out_of_order"`
 	Retransmits   int64 `json:"retransmits"`
 	RingDrops     int64 `json:"ring_drops"`

@@ -15,7 +15,6 @@ import (
 
 	"xlane/internal/awm"
 	"xlane/internal/kernel/cpu"
-	"xlane/internal/kernel/link"
 	"xlane/internal/kernel/netns"
 	"xlane/internal/kernel/netstat"
 	"xlane/internal/lab"
@@ -61,7 +60,6 @@ type rig struct {
 	bulk   *lab.Host
 
 	serverNS, wireNS *netns.Handle
-	links            *link.Conn // of the wire
 	address          string
 }
 
@@ -98,17 +96,11 @@ func (r *rig) build(ctx context.Context) (err error) {
 	if r.wireNS, err = netns.OpenPath(r.lab.Wire.NetNSPath); err != nil {
 		return err
 	}
-	if r.links, err = link.Dial(r.wireNS); err != nil {
-		return err
-	}
 	return r.serve(ctx)
 }
 
 // close removes the lab and all that runs in it.
 func (r *rig) close() error {
-	if r.links != nil {
-		r.links.Close()
-	}
 	for _, ns := range []*netns.Handle{r.serverNS, r.wireNS} {
 		if ns != nil {
 			ns.Close()
@@ -226,6 +218,6 @@ func (r *rig) losses() (losses, error) {
 	if err != nil {
 		return losses{}, err
 	}
-	far, err := r.links.ByName(r.server.FarDev)
-	return losses{c, far.Stats.TxDropped}, err
+	dropped, err := r.server.Drops()
+	return losses{c, dropped}, err
 }

@@ -84,3 +84,19 @@ func TestAxisHoldsItsGreatestValue(t *testing.T) {
 		}
 	}
 }
+
+func TestLabelsDoNotCoverEachOther(t *testing.T) {
+	at := func(label string, x, y float64) dot {
+		return dot{label: label, x: Spread{Median: x}, y: Spread{Median: y}}
+	}
+	dots := []dot{at("RSS", 80, 7000), at("RSS+DIM", 80, 7010), at("IWQ", 79.5, 7000), at("ONE BALANCED", 81, 6990), at("IWQ+OLM", 80.5, 7005)}
+	x, y := newAxis(100, 66, 630), newAxis(8000, 300, 16)
+	var boxes []box
+	for i, l := range newLabels(dots, x, y) {
+		b := box{l.x, l.y - lineHeight + 3, l.x + letterWidth*float64(len(dots[i].label)), l.y + 3}
+		if b.hits(boxes) {
+			t.Errorf("the label %q covers another", dots[i].label)
+		}
+		boxes = append(boxes, b)
+	}
+}

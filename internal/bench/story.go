@@ -36,7 +36,7 @@ func (r *Result) StoryText() []string {
 		out = append(out, "By queue: "+strings.Join(queues, "; ")+".")
 	}
 	for _, d := range s.Decisions {
-		out = append(out, "Decided for "+d+".")
+		out = append(out, "Last decision for "+d+".")
 	}
 	if s.Changes > 0 {
 		out = append(out, fmt.Sprintf("%d settings of the host were changed for that, and all put back.", s.Changes))

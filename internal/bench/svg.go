@@ -121,7 +121,8 @@ func scatter(title, xTitle, yTitle string, dots []dot) template.HTML {
 		}
 	}
 	fmt.Fprintf(&s, `<path class="line" d="%s"/>`, line)
-	for _, d := range dots {
+	labels := newLabels(dots, x, y)
+	for i, d := range dots {
 		class := "dot"
 		if d.ours {
 			class = "dot ours"
@@ -129,8 +130,61 @@ func scatter(title, xTitle, yTitle string, dots []dot) template.HTML {
 		cx, cy := x.at(d.x.Median), y.at(d.y.Median)
 		fmt.Fprintf(&s, `<path class="whisker" d="M%.1f %.1fH%.1fM%.1f %.1fV%.1f"/>`, x.at(d.x.Q1), cy, x.at(d.x.Q3), cx, y.at(d.y.Q1), y.at(d.y.Q3))
 		fmt.Fprintf(&s, `<circle class="%s" cx="%.1f" cy="%.1f" r="5"/><text class="point" x="%.1f" y="%.1f">%s</text>`,
-			class, cx, cy, cx+9, cy-6, html.EscapeString(d.label))
+			class, cx, cy, labels[i].x, labels[i].y, html.EscapeString(d.label))
 	}
 	s.WriteString(`</svg>`)
 	return template.HTML(s.String()) // every text in it was escaped above
+}
+
+// spot is where a label begins: its left end, on its base line.
+type spot struct{ x, y float64 }
+
+// Sizes of a label in 12 px type, a little generous.
+const (
+	letterWidth = 6.8
+	lineHeight  = 14
+)
+
+// newLabels finds a place for each label near its dot where it covers neither
+// another label nor a dot: right of it, left of it, and then further up and
+// down. One that finds none stays right of its dot.
+func newLabels(dots []dot, x, y axis) []spot {
+	var taken []box
+	for _, d := range dots {
+		cx, cy := x.at(d.x.Median), y.at(d.y.Median)
+		taken = append(taken, box{cx - 5, cy - 5, cx + 5, cy + 5})
+	}
+	out := make([]spot, len(dots))
+	for i, d := range dots {
+		cx, cy := x.at(d.x.Median), y.at(d.y.Median)
+		width := letterWidth * float64(len([]rune(d.label)))
+		out[i] = spot{cx + 9, cy + 4}
+		for _, try := range tries(cx, cy, width) {
+			b := box{try.x, try.y - lineHeight + 3, try.x + width, try.y + 3}
+			if b.left > 0 && b.right < chartWidth && b.top > 0 && !b.hits(taken) {
+				out[i], taken = try, append(taken, b)
+				break
+			}
+		}
+	}
+	return out
+}
+
+func tries(cx, cy, width float64) []spot {
+	var out []spot
+	for _, dy := range []float64{4, -6, 14, -18, 26, -30, 38, -42} {
+		out = append(out, spot{cx + 9, cy + dy}, spot{cx - 9 - width, cy + dy})
+	}
+	return out
+}
+
+type box struct{ left, top, right, bottom float64 }
+
+func (b box) hits(others []box) bool {
+	for _, o := range others {
+		if b.left < o.right && o.left < b.right && b.top < o.bottom && o.top < b.bottom {
+			return true
+		}
+	}
+	return false
 }

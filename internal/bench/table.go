@@ -170,10 +170,18 @@ func lostText(c *Cell) string {
 func (r *Result) writeTargets(w *errWriter) {
 	w.printf("\nTargets: ratios within a round, median [quartiles]\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	missing := 0
 	for _, g := range r.Targets {
+		if g.Outcome == NotMeasured {
+			missing++
+			continue
+		}
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", g.Text, needText(g), gotText(g), g.Outcome)
 	}
 	w.err = firstError(w.err, t.Flush())
+	if missing > 0 {
+		w.printf("  %d more need experiments or modes that were not run\n", missing)
+	}
 }
 
 func needText(g Target) string {

@@ -19,7 +19,7 @@ import (
 const benchInboundHelp = `Runs the published experiments on inbound queues in a lab on this machine: an
 interactive load (RR) beside streams (STR), in several ways of delivering what
 arrives, one after the other in every round. Writes a table, and a page with
-charts that needs no network. The full plan takes about 45 minutes.`
+charts that needs no network. The full plan takes about an hour.`
 
 type benchFlags struct {
 	rounds, frames   int
@@ -33,8 +33,8 @@ type benchFlags struct {
 // The forms of a bench: the short one is for a first look, and for the demo. The
 // warm-up is as long as INBPERF DYNAMIC needs to find its hold.
 const (
-	benchRounds, benchDuration, benchWarmup                = 5, 2 * time.Second, 2 * time.Second
-	benchShortRounds, benchShortDuration, benchShortWarmup = 3, 1500 * time.Millisecond, 1500 * time.Millisecond
+	benchRounds, benchDuration, benchWarmup                = 5, 2 * time.Second, 3 * time.Second
+	benchShortRounds, benchShortDuration, benchShortWarmup = 3, 1500 * time.Millisecond, 3 * time.Second
 )
 
 func newBench() *cobra.Command {

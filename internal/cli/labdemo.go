@@ -13,14 +13,14 @@ import (
 	"xlane/internal/kernel/probe"
 )
 
-// demoLimit ends a demo that hangs; it takes a minute.
+// demoLimit ends a demo that hangs; it takes a minute and a half.
 const demoLimit = 3 * time.Minute
 
 func newLabDemo() *cobra.Command {
 	f := benchFlags{rounds: benchShortRounds, duration: benchShortDuration, warmup: benchShortWarmup, frames: bench.SendFramesDefault, short: true}
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "show xlane at work on this machine, measured, in about a minute",
+		Short: "show xlane at work on this machine, measured, in a minute and a half",
 		Long: `Makes a server, its clients and a 1 Gb/s wire in network namespaces, and
 measures a service beside a file transfer with and without xlane. It changes
 nothing of the machine, and removes what it made, also when it is interrupted.`,
