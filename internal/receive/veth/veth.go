@@ -216,7 +216,7 @@ func (a *Adapter) Apply(ctx context.Context) error {
 	if err := a.numberQueues(len(ids)); err != nil {
 		return err
 	}
-	if err := a.waitForRoom(len(ids)); err != nil {
+	if err := a.waitForRoom(); err != nil {
 		return err
 	}
 	if err := a.makeThreads(ids); err != nil {
@@ -275,13 +275,17 @@ func (a *Adapter) makeQueues() ([]model.QueueID, error) {
 
 // waitForRoom gives the far end a qdisc where it has none: a packet that finds
 // a ring full then waits there (Linux 6.16 and later) instead of being lost. A
-// qdisc that somebody else configured stays. One of the two ends may have been
-// made with a single queue; mq is for several.
-func (a *Adapter) waitForRoom(n int) error {
-	if n < 2 || a.farLink.Qdisc != link.NoQueue {
+// qdisc that somebody else configured stays. mq is refused by devices that were
+// made with a single transmit queue.
+func (a *Adapter) waitForRoom() error {
+	if a.farLink.Qdisc != link.NoQueue {
 		return nil
 	}
-	return a.far.Set(a.spec.Journal, setting.Qdisc, a.farLink.Name, "root", "mq")
+	kind := "mq"
+	if a.farLink.TxQueues < 2 {
+		kind = "pfifo"
+	}
+	return a.far.Set(a.spec.Journal, setting.Qdisc, a.farLink.Name, "root", kind)
 }
 
 // makeThreads gives each queue a thread, a CPU, a priority and its hold.
