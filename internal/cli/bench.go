@@ -38,7 +38,7 @@ const (
 )
 
 func newBench() *cobra.Command {
-	return commandGroup("bench", "the published experiments, here, with a report", "experiments", newBenchInbound())
+	return commandGroup("bench", "the published experiments, here, with a report", "experiments", newBenchInbound(), newBenchMoves(), newBenchSorter())
 }
 
 func newBenchInbound() *cobra.Command {
