@@ -1,6 +1,8 @@
-// Package profile is what an operator asks for: one configuration object, made
-// from flags today and from PROFILE text as well later. It checks that what is
-// asked fits together. It knows nothing of the host that it will be asked of.
+// Package profile is what an operator asks for: PROFILE text becomes statements
+// and a checked configuration, and its INTERFACE statements the same objects
+// that flags make. It decides what may be written and what fits together, and
+// says all that is wrong in one go. It knows nothing of the host that it will
+// be asked of, reads no file itself, and leaves obeying to the stack.
 package profile
 
 import (
@@ -35,16 +37,24 @@ type Interface struct {
 	ThresholdBytes uint32
 	// FlowsMax connections are tracked at one time; 0 = the default.
 	FlowsMax uint32
+	// Names are the INTERFACE statements that the device comes from; none when
+	// it comes from flags.
+	Names []string
 }
 
 // deviceMax is IFNAMSIZ-1 (linux/if.h).
 const deviceMax = 15
 
+// badDevice reports that the kernel would not take a device's name.
+func badDevice(name string) bool {
+	return name == "" || len(name) > deviceMax || name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n")
+}
+
 // Check refuses what contradicts itself, and applies what follows from OLM.
 // Everything wrong is in the one error.
 func (in *Interface) Check() error {
 	var errs []error
-	if in.Device == "" || len(in.Device) > deviceMax || strings.ContainsAny(in.Device, "/ \t\n") {
+	if badDevice(in.Device) {
 		errs = append(errs, fmt.Errorf("device %q is not a name; use 1 to %d characters without blanks or slashes", in.Device, deviceMax))
 	}
 	if in.OLM {
