@@ -19,9 +19,7 @@ const devicesMax = 64
 // check is what can be said only when all statements are read.
 func (p *parser) check() {
 	p.statement = "INTERFACE"
-	for i := range p.cfg.Devices {
-		p.sameAddress(i)
-	}
+	p.sameAddresses()
 	for _, group := range p.byDevice() {
 		p.checkVLANs(group)
 		p.checkOneDevice(group)
@@ -31,15 +29,21 @@ func (p *parser) check() {
 	p.cfg.Deleted = slices.Compact(p.cfg.Deleted)
 }
 
-// sameAddress refuses one address on two interfaces.
-func (p *parser) sameAddress(i int) {
-	d := &p.cfg.Devices[i]
-	for _, a := range d.Addresses {
-		for j := range p.cfg.Devices[:i] {
-			old := &p.cfg.Devices[j]
-			if old.Netns == d.Netns && slices.ContainsFunc(old.Addresses, func(b Address) bool { return a.Addr == b.Addr }) {
-				p.errorf(d.token, "", fmt.Sprintf("%v is an address of %s too", a.Addr, old.Name), "give each interface its own")
+// sameAddresses refuses one address on two interfaces of a namespace.
+func (p *parser) sameAddresses() {
+	type place struct {
+		netns string
+		addr  netip.Addr
+	}
+	owner := map[place]string{}
+	for i := range p.cfg.Devices {
+		d := &p.cfg.Devices[i]
+		for _, a := range d.Addresses {
+			at := place{d.Netns, a.Addr}
+			if name, taken := owner[at]; taken && name != d.Name {
+				p.errorf(d.token, "", fmt.Sprintf("%v is an address of %s too", a.Addr, name), "give each interface its own")
 			}
+			owner[at] = d.Name
 		}
 	}
 }
@@ -81,7 +85,7 @@ func (p *parser) checkVLANs(group []*Device) {
 		if len(same) < 2 {
 			continue
 		}
-		for i, d := range same {
+		for i, d := range same[:min(len(same), vlansMax)] {
 			p.checkVLAN(d, same[:i])
 		}
 		if len(same) > vlansMax {

@@ -10,13 +10,22 @@ type keyword string
 // full is the word as format writes it.
 func (k keyword) full() string { return fold(string(k)) }
 
-// is reports whether a folded word stands for the keyword.
+// is reports whether a folded word stands for the keyword. It is asked for
+// every word of a profile many times over.
 func (k keyword) is(word string) bool {
-	shortest := 0
-	for shortest < len(k) && (k[shortest] < 'a' || k[shortest] > 'z') {
-		shortest++
+	if len(word) == 0 || len(word) > len(k) {
+		return false
 	}
-	return len(word) >= shortest && len(word) > 0 && strings.HasPrefix(k.full(), word)
+	for i := range len(word) {
+		c := k[i]
+		if c >= 'a' && c <= 'z' {
+			c -= 'a' - 'A'
+		}
+		if c != word[i] {
+			return false
+		}
+	}
+	return len(word) == len(k) || k[len(word)] >= 'a' && k[len(word)] <= 'z'
 }
 
 // fold makes capitals of ASCII letters alone: the language has no other

@@ -29,8 +29,8 @@ type token struct {
 	// spelled is how format writes it when that is not as written.
 	spelled string
 	quoted  bool
-	// unresolved: it holds a symbol without a value, which has been said, so
-	// that it fits wherever a value is wanted.
+	// unresolved: it holds a symbol without a value, or has no end, which has
+	// been said, so that it fits wherever a value is wanted.
 	unresolved bool
 	role       role
 	pos        Pos
@@ -195,7 +195,7 @@ func (l *lexer) quoted(line string, t *token) int {
 	if end < 0 {
 		l.errorf(l.line, l.column, "the quoted string has no end", `close it with " on the same line`)
 		t.raw = strings.TrimRight(line, " \t\r")
-		t.text = t.raw[1:]
+		t.text, t.unresolved = t.raw[1:], true
 		return len(line)
 	}
 	n := end + 2

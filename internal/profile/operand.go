@@ -59,7 +59,7 @@ func readOperands[T any](p *parser, table []operand[T], c *T, whole, ordered boo
 		}
 		if i < 0 {
 			p.next()
-			p.unknown(t, p.words[before:])
+			p.unknown(t, "an operand here", p.words[before:])
 			for !p.taken(p.peek()) {
 				p.next()
 			}
@@ -194,7 +194,7 @@ func choice[T any](word keyword, field func(*T) *string, e effect, linux string,
 				*field(c) = w
 			}
 		},
-		show: func(c *T) string { return withWord(word, *field(c)) }}}
+		show: func(c *T) string { return word.full() + " " + *field(c) }}}
 }
 
 // named is an operand with a name of the original's kind.

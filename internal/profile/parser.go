@@ -2,12 +2,14 @@ package profile
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 )
 
-// statementsMax bounds statements and the entries of their lists together.
-const statementsMax = 50_000
+// statementsMax bounds statements and the entries of their lists together: some
+// are compared with all before them.
+const statementsMax = 10_000
 
 // parser reads tokens as statements. Statements have no terminator: one ends
 // where the next statement's name stands (zos.md §1.1). After an error it goes
@@ -31,6 +33,11 @@ type parser struct {
 	entries []entry
 	end     keyword
 	read    int // statements and entries so far
+	// own are the addresses of this host's interfaces, and whose they are.
+	own map[netip.Addr]string
+	// endOf is the block whose end was looked for last, and endAt where it is.
+	endOf *token
+	endAt int
 }
 
 // statement is one that the language has.
@@ -174,7 +181,7 @@ func (p *parser) stray() {
 			instead = "take it out: no block is open"
 		}
 	}
-	if near := nearest(t.word, names); near != "" && !strings.HasPrefix(instead, "take") {
+	if near := p.guess(t.word, names); near != "" && !strings.HasPrefix(instead, "take") {
 		instead = "did you mean " + near + "?"
 	}
 	if !t.unresolved {
@@ -191,15 +198,15 @@ func (p *parser) rest(words ...keyword) {
 	if p.closed(t) {
 		return
 	}
-	p.unknown(t, words)
+	p.unknown(t, "an operand here", words)
 	for !p.closed(p.peek()) {
 		p.next()
 	}
 }
 
-// unknown says that a token is no operand, and which was meant. words are those
+// unknown says that a token is not what stands there, and what was meant. words are those
 // that could stand there.
-func (p *parser) unknown(t *token, words []keyword) {
+func (p *parser) unknown(t *token, what string, words []keyword) {
 	if t.unresolved {
 		return
 	}
@@ -221,10 +228,18 @@ func (p *parser) unknown(t *token, words []keyword) {
 	if p.end != "" {
 		names = append(names, p.end.full())
 	}
-	if near := nearest(t.word, names); near != "" {
+	if near := p.guess(t.word, names); near != "" {
 		instead = "did you mean " + near + "?"
 	}
-	p.errorf(t, "", fmt.Sprintf("%q is not an operand here", t.raw), instead)
+	p.errorf(t, "", fmt.Sprintf("%q is not %s", t.raw, what), instead)
+}
+
+// guess is nearest, unless the error it is for is not shown any more.
+func (p *parser) guess(word string, among []string) string {
+	if p.msgs.Errors >= messagesMax {
+		return ""
+	}
+	return nearest(word, among)
 }
 
 // entry is one kind of entry of a block.
@@ -262,7 +277,8 @@ func (p *parser) block(end keyword, entries []entry) {
 		}
 		e := p.entryOf(t)
 		if e == nil {
-			p.rest(words(entries)...)
+			p.unknown(t, "an entry of "+name, words(entries))
+			p.skip()
 			continue
 		}
 		p.next()
@@ -293,6 +309,10 @@ func words(entries []entry) []keyword {
 // still to come the statement is misplaced, and the block goes on after it.
 func (p *parser) missingEnd(open, t *token) (over bool) {
 	end := p.end
+	if t != nil && !p.count(t) {
+		p.at = len(p.tokens)
+		return true
+	}
 	if t != nil && p.endAhead(open) {
 		p.errorf(t, "", fmt.Sprintf("%s stands inside the block that begins at line %d", t.raw, open.pos.Line), "move it behind "+end.full())
 		p.next()
@@ -308,17 +328,25 @@ func (p *parser) missingEnd(open, t *token) (over bool) {
 
 // endAhead reports whether the block's end comes before another block like it.
 func (p *parser) endAhead(open *token) bool {
+	if p.endOf != open {
+		p.endOf, p.endAt = open, -1
+		p.findEnd(open)
+	}
+	return p.endAt >= p.at
+}
+
+func (p *parser) findEnd(open *token) {
 	for i := p.at; i < len(p.tokens); i++ {
 		t := &p.tokens[i]
 		if t.word == "" {
 			continue
 		}
 		if p.end.is(t.word) {
-			return true
+			p.endAt = i
+			return
 		}
 		if t.word == open.word {
-			return false
+			return
 		}
 	}
-	return false
 }

@@ -2,6 +2,7 @@ package profile
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 )
 
@@ -58,7 +59,7 @@ func Parse(src Source) (*Config, *Messages) {
 }
 
 func newParser(tokens []token, msgs *Messages) *parser {
-	return &parser{tokens: tokens, msgs: msgs, statements: statements(), known: knownNames{},
+	return &parser{tokens: tokens, msgs: msgs, statements: statements(), known: knownNames{}, own: map[netip.Addr]string{},
 		cfg: &Config{Devices: []Device{}, Pending: []Pending{}}}
 }
 
@@ -73,12 +74,14 @@ func (k knownNames) has(name string) bool { return k[name] }
 // notDefined says that a name refers to nothing.
 func (p *parser) notDefined(t *token, name string) {
 	var names []string
-	for n := range p.known {
-		names = append(names, n)
+	if p.msgs.Errors < messagesMax {
+		for n := range p.known {
+			names = append(names, n)
+		}
+		slices.Sort(names)
 	}
-	slices.Sort(names)
 	instead := "write its INTERFACE statement above"
-	if near := nearest(name, names); near != "" {
+	if near := p.guess(name, names); near != "" {
 		instead = "did you mean " + near + "?"
 	}
 	p.errorf(t, "", fmt.Sprintf("interface %s is not defined before", name), instead)

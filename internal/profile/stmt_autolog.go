@@ -66,10 +66,6 @@ func (p *parser) program(a *Autolog) {
 	}
 	r.Name = name
 	suboperands(p, procedureTable(), &r)
-	for t := p.peek(); t != nil && t.quoted; t = p.peek() {
-		p.errorf(t, "", "a quoted string that belongs to nothing", "write PARMSTRING before it")
-		p.next()
-	}
 	for _, old := range a.Programs {
 		if old.Name == r.Name && old.Job == r.Job {
 			p.errorf(at, "", r.Name+" is in the list already", "take it out, or give it another JOBNAME")

@@ -46,14 +46,32 @@ func parseDistribute(p *parser) {
 	if p.optional("PORT") != "" {
 		p.distributedPorts(&d)
 	}
-	if p.optional("DESTIP") != "" {
+	done := p.optional("DESTIP") != ""
+	if done {
 		p.targets(&d)
-	} else if !d.Delete && p.closed(p.peek()) {
+	} else if t := p.peek(); !d.Delete && (t == nil || t.word != "PORT") && p.closed(t) {
 		p.errorf(at, "", "DESTIP is missing", "write DESTIP ALL, or DESTIP and the targets' XCF addresses")
 	}
-	p.rest("PORT", "DESTIP")
+	p.late(&d, done)
 	p.checkDistribution(at, &d)
 	p.cfg.VIPA.Distributions = append(p.cfg.VIPA.Distributions, d)
+}
+
+// late says what is wrong with words that are left over.
+func (p *parser) late(d *Distribution, done bool) {
+	t := p.peek()
+	if p.closed(t) && (done || t == nil || t.word != "PORT") {
+		return
+	}
+	if i := find(distributeTable(), t); i >= 0 {
+		p.errorf(t, "", t.raw+" comes too late", "write it before the address")
+	} else if t.word == "PORT" {
+		p.errorf(t, "", "PORT comes too late", "write it right behind the address")
+	} else {
+		p.unknown(t, "an operand here", []keyword{"PORT", "DESTIP"})
+	}
+	p.skipDistribute()
+	d.AllTargets = true // so that missing targets are not said as well
 }
 
 // skipDistribute is skip, for an entry that has PORT as an operand.
@@ -90,7 +108,7 @@ func (p *parser) distributed() (netip.Addr, bool) {
 		names = append(names, k.word.full())
 	}
 	instead := "write its address, or the name that its VIPADEFINE has"
-	if near := nearest(name, names); near != "" {
+	if near := p.guess(name, names); near != "" {
 		instead = "did you mean " + near + "?"
 	}
 	p.errorf(t, "", fmt.Sprintf("%q is neither an option nor a virtual address", t.raw), instead)
@@ -261,13 +279,16 @@ func (p *parser) distributedPorts(d *Distribution) {
 			continue
 		}
 		r := PortRange{uint32(first), uint32(last)}
+		count += r.Last - r.First + 1
+		if len(d.Ports) > portsMax {
+			continue // said below
+		}
 		for _, old := range d.Ports {
 			if old.First <= r.Last && r.First <= old.Last {
 				p.errorf(t, "", fmt.Sprintf("PORT %s is in the list already", t.raw), "take it out")
 			}
 		}
 		d.Ports = append(d.Ports, r)
-		count += r.Last - r.First + 1
 	}
 	switch {
 	case count == 0 && len(d.Ports) == 0 && p.taken(p.peek()):
@@ -298,6 +319,9 @@ func (p *parser) targets(d *Distribution) {
 		}
 		if a.Is4() != d.Addr.Is4() {
 			p.errorf(t, "", fmt.Sprintf("%v is of another IP version than %v", a, d.Addr), "use the target's address of the same version")
+		}
+		if len(d.Targets) > targetsMax {
+			continue // said already
 		}
 		p.sameTarget(t, d, target)
 		d.Targets = append(d.Targets, target)

@@ -245,7 +245,8 @@ func (p *parser) controls(queue *token, n int, given PriorityQ, first map[string
 		w := p.optional(controlValues()...)
 		if w == "" {
 			t := p.peek()
-			if t == nil || t.word == "" || t.word[0] < '0' || t.word[0] > '9' {
+			isNumber := t != nil && t.word != "" && t.word[0] >= '0' && t.word[0] <= '9'
+			if !isNumber && (read > 0 || p.taken(t) || strings.HasPrefix(t.word, "IOPRI")) {
 				break
 			}
 			p.next()

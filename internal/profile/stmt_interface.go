@@ -23,12 +23,17 @@ const (
 	namespaces = 255 // NAME_MAX (linux/limits.h); a path to one is as short
 	cpuListMax = 64
 	adapterMax = 15
+
+	// addressesMax of one interface, chosen: addresses are compared with each other.
+	addressesMax = 256
 )
 
 // parseInterface reads INTERFACE name DEFINE …, DELETE, or a change of IPv6
 // addresses.
 func parseInterface(p *parser) {
+	p.words = interfaceVerbs
 	name, ok := p.name("the interface's name", nameMax)
+	p.words = nil
 	if !ok {
 		p.skip()
 		return
@@ -48,11 +53,16 @@ func parseInterface(p *parser) {
 		p.changeAddresses(name, deprecateAddress)
 	default:
 		t := p.peek()
+		p.known.add(name) // so that this is the only error about it
 		if p.closed(t) {
 			p.errorf(at, "", "it does not say what to do with "+name, "write "+want+" after the name")
 			return
 		}
-		p.errorf(t, "", fmt.Sprintf("%q is not known after the interface's name", t.raw), "use "+want)
+		instead := "use " + want
+		if near := p.guess(t.word, fullWords(interfaceVerbs)); near != "" {
+			instead = "did you mean " + near + "?"
+		}
+		p.errorf(t, "", fmt.Sprintf("%q is not known after the interface's name", t.raw), instead)
 		p.skip()
 	}
 }
@@ -78,11 +88,13 @@ func newDevice(name string, six bool) Device {
 func (p *parser) define(at *token, name string) {
 	kind := p.peek()
 	p.known.add(name)
+	if kind != nil && strings.HasPrefix(kind.word, "EQENET") {
+		p.errorf(kind, "", kind.word+" is a network express interface", "use IPAQENET or IPAQENET6, which stand for any Linux device")
+		p.skip()
+		return
+	}
 	word, ok := p.oneOf("DEFINE", "IPAQENET", "IPAQENET6")
 	if !ok {
-		if kind != nil && strings.HasPrefix(kind.word, "EQENET") {
-			p.errorf(kind, "", kind.word+" is a network express interface", "use IPAQENET or IPAQENET6, which stand for any Linux device")
-		}
 		p.skip()
 		return
 	}
@@ -93,6 +105,9 @@ func (p *parser) define(at *token, name string) {
 	}
 	operands(p, deviceTable(d.IPv6), &d)
 	p.checkDevice(at, &d)
+	for _, a := range d.Addresses {
+		p.own[a.Addr] = name
+	}
 	p.cfg.Devices = append(p.cfg.Devices, d)
 }
 
@@ -107,14 +122,14 @@ func (p *parser) device(name string) int {
 }
 
 func (p *parser) deleteDevice(name string) {
-	i := p.device(name)
-	switch {
-	case i >= 0:
+	if i := p.device(name); i >= 0 {
 		p.cfg.Devices = append(p.cfg.Devices[:i], p.cfg.Devices[i+1:]...)
-	case !p.known.has(name):
-		p.notDefined(p.last(), name)
+	} else {
+		if !p.known.has(name) {
+			p.notDefined(p.last(), name)
+		}
+		p.cfg.Deleted = append(p.cfg.Deleted, name)
 	}
-	p.cfg.Deleted = append(p.cfg.Deleted, name)
 	p.known.remove(name)
 }
 
@@ -138,6 +153,7 @@ func deviceTable(six bool) []operand[Device] {
 	t = append(t, routerOperands()...)
 	t = append(t, operand[Device]{word: "INBPERF", values: "BALANCED, MINCPU, MINLATENCY, DYNAMIC, DYNAMIC NOWORKLOADQ, DYNAMIC WORKLOADQ",
 		linux: "how long inbound queues are held; WORKLOADQ sorts traffic onto several", take: takeInbperf, show: showInbperf})
+	t = append(t, misplacedWorkloadQ("WORKLOADQ"), misplacedWorkloadQ("NOWORKLOADQ"))
 	t = append(t, flag("OLM", "NOOLM", func(d *Device) *bool { return &d.OLM }, inEffect, "busy-polls the primary queue, and makes INBPERF DYNAMIC")...)
 	t = append(t, flag("ISOLATE", "NOISOLATE", func(d *Device) *bool { return &d.Isolate }, noMeaning, "no adapter is shared between stacks; use a bridge's port isolation")...)
 	t = append(t, flag("MONSYSPLEX", "NOMONSYSPLEX", func(d *Device) *bool { return &d.MonSysplex }, later, "the interface counts for SYSPLEXMONITOR MONINTERFACE")...)
@@ -253,7 +269,7 @@ func takeIPAddrs(p *parser, d *Device) {
 	for {
 		if a, bits, ok := p.prefixed("IPADDR", v6); ok {
 			p.hostAddress(a)
-			d.Addresses = append(d.Addresses, Address{Addr: a, Bits: bits})
+			p.addAddress(d, Address{Addr: a, Bits: bits})
 		}
 		if !isAddress(p.peek()) {
 			return
@@ -403,6 +419,13 @@ func takeInbperf(p *parser, d *Device) {
 	}
 }
 
+// misplacedWorkloadQ is in the table so that it can be said where it belongs.
+func misplacedWorkloadQ(word keyword) operand[Device] {
+	return operand[Device]{word: word, linux: "stands behind INBPERF DYNAMIC alone", take: func(p *parser, _ *Device) {
+		p.errorf(nil, "", word.full()+" stands behind INBPERF DYNAMIC alone", "write INBPERF DYNAMIC "+word.full())
+	}}
+}
+
 func showInbperf(d *Device) string {
 	s := "INBPERF " + d.INBPERF.String()
 	if d.INBPERF == model.Dynamic {
@@ -418,13 +441,24 @@ func showInbperf(d *Device) string {
 type addressChange func(p *parser, d *Device, a Address)
 
 func addAddress(p *parser, d *Device, a Address) {
+	p.addAddress(d, a)
+	p.own[a.Addr] = d.Name
+}
+
+// addAddress adds one address to an interface, if it may have it.
+func (p *parser) addAddress(d *Device, a Address) {
+	if len(d.Addresses) > addressesMax {
+		return // said already
+	}
 	for _, old := range d.Addresses {
 		if old.Addr == a.Addr {
 			p.errorf(nil, "", fmt.Sprintf("%s has %v already", d.Name, a.Addr), "take it out")
 			return
 		}
 	}
-	d.Addresses = append(d.Addresses, a)
+	if d.Addresses = append(d.Addresses, a); len(d.Addresses) > addressesMax {
+		p.errorf(nil, "", fmt.Sprintf("%s has more than %d addresses", d.Name, addressesMax), "take some out")
+	}
 }
 
 func deleteAddress(p *parser, d *Device, a Address) {

@@ -65,7 +65,7 @@ func ipTable() []operand[IP] {
 	t = append(t, choice("FORMat", func(c *IP) *string { return &c.Format }, noMeaning, "displays lay themselves out", "LONG", "SHORT")...)
 	t = append(t, flag("IGNORERedirect", "", func(c *IP) *bool { return &c.IgnoreRedirect }, later, "accept_redirects is turned off")...)
 	t = append(t, flag("IPSECURITY", "", func(c *IP) *bool { return &c.IPSecurity }, noMeaning, "use nftables and the kernel's IPsec")...)
-	t = append(t, accelerator("IQDIORouting", func(c *IP) *uint32 { return &c.IQDIORouting }, noMeaning, "Linux has no HiperSockets; use QDIOACCELERATOR")...)
+	t = append(t, accelerator("IQDIORouting", func(c *IP) *uint32 { return &c.IQDIORouting }, noMeaning, "Linux has no HiperSockets, and QDIOACCELERATOR does the same for its devices")...)
 	t = append(t, multipath(func(c *IP) *string { return &c.Multipath })...)
 	t = append(t, flag("PATHMTUDISCovery", "NOPATHMTUDISCovery", func(c *IP) *bool { return &c.PathMTUDiscovery }, later, "ip_no_pmtu_disc")...)
 	t = append(t, accelerator("QDIOACCELerator", func(c *IP) *uint32 { return &c.QDIOAccelerator }, later, "forwards in XDP, before the stack")...)

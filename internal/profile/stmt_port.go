@@ -23,8 +23,10 @@ func parsePort(p *parser) {
 func parsePortRange(p *parser) {
 	p.ports(func(t *token) {
 		t.role = roleEntry
+		p.words = []keyword{"TCP", "UDP"}
 		first, ok := p.number("the first port", 1, portMax, "")
 		count, counted := p.number("the number of ports", 1, portMax, "")
+		p.words = nil
 		if ok && counted && first+count-1 > portMax {
 			p.errorf(t, "", fmt.Sprintf("%d ports from %d on go beyond %d", count, first, portMax), fmt.Sprintf("use at most %d", portMax-first+1))
 			counted = false
@@ -67,11 +69,11 @@ func (p *parser) ports(read func(*token), others ...keyword) {
 			for _, o := range portTable() {
 				names = append(names, o.word)
 			}
-			p.unknown(t, append(names, others...))
+			p.unknown(t, "an entry of "+p.statement, append(names, others...))
 		}
 		for t := p.peek(); !p.closed(t) && !begins(t); t = p.peek() {
 			if !p.saidAt(p.last()) {
-				p.unknown(t, tableWords(portTable()))
+				p.unknown(t, "an operand here", tableWords(portTable()))
 			}
 			p.next()
 		}

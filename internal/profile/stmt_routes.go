@@ -129,12 +129,8 @@ func (p *parser) gateway(r *Route, v version, isDefault bool) bool {
 	}
 	r.Gateway = a
 	p.hostAddress(a)
-	for _, d := range p.cfg.Devices {
-		for _, own := range d.Addresses {
-			if own.Addr == a {
-				p.errorf(nil, "", fmt.Sprintf("gateway %v is an address of this host (%s)", a, d.Name), "write the router's address, or = for a direct route")
-			}
-		}
+	if name, own := p.own[a]; own {
+		p.errorf(nil, "", fmt.Sprintf("gateway %v is an address of this host (%s)", a, name), "write the router's address, or = for a direct route")
 	}
 	return true
 }

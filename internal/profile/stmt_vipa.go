@@ -131,7 +131,7 @@ func (p *parser) dvipa6(d DVIPA) {
 	if d.ServiceMgr {
 		p.errorf(nil, "EZZ0737I", "SERVICEMGR is not supported for IPv6", "take it out")
 	}
-	a, bits, ok := p.prefixed(p.statement, v6)
+	a, bits, ok := p.prefixed("the address", v6)
 	if !ok {
 		p.skip()
 		return
@@ -145,7 +145,7 @@ func (p *parser) dvipa4(d DVIPA) {
 		if t := p.peek(); n > 0 && (p.closed(t) || !isAddress(t)) {
 			return
 		}
-		if a, ok := p.address(p.statement, v4); ok {
+		if a, ok := p.address("the address", v4); ok {
 			d.Addr = a
 			p.addDVIPA(d)
 		} else if p.closed(p.peek()) {
@@ -158,6 +158,9 @@ func (p *parser) dvipa4(d DVIPA) {
 func (p *parser) addDVIPA(d DVIPA) {
 	p.hostAddress(d.Addr)
 	v := p.cfg.VIPA
+	if len(v.DVIPAs) > dvipasMax {
+		return // said already
+	}
 	for _, old := range v.DVIPAs {
 		switch {
 		case old.Addr == d.Addr && old.Backup == d.Backup:
@@ -213,7 +216,9 @@ func parseVIPARange(p *parser) {
 	if len(v.Ranges) == rangesMax {
 		p.errorf(nil, "", fmt.Sprintf("more than %d ranges", rangesMax), "join some of them")
 	}
-	v.Ranges = append(v.Ranges, r)
+	if len(v.Ranges) <= rangesMax {
+		v.Ranges = append(v.Ranges, r)
+	}
 }
 
 // parseVIPADelete takes addresses away, so that they may be defined again.
@@ -233,7 +238,7 @@ func parseVIPADelete(p *parser) {
 			}
 			continue
 		}
-		if a, ok := p.address("VIPADELETE", anyVersion); ok {
+		if a, ok := p.address("the address", anyVersion); ok {
 			p.deleteVIPA(a.String(), func(d DVIPA) bool { return d.Addr == a })
 		}
 	}

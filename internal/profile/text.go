@@ -244,7 +244,7 @@ func (w *writer) route(r *Route) {
 // plain writes a value so that it is read as one: in quotes where it holds a
 // blank or is a word of the language.
 func plain(value string) string {
-	if value == "" || strings.ContainsAny(value, " \t;&") || isVocabulary(fold(value)) {
+	if value == "" || strings.ContainsAny(value, " \t;&") || isVocabulary(fold(value)) || isAddress(&token{word: value}) {
 		return `"` + value + `"`
 	}
 	return value

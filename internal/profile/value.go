@@ -124,12 +124,16 @@ func (p *parser) oneOf(what string, among ...keyword) (string, bool) {
 	for i, k := range among {
 		names[i] = k.full()
 	}
+	if t := p.peek(); isAddress(t) && !t.unresolved {
+		p.errorf(nil, "", what+" has no value", "write "+listOf(names)+" after it")
+		return "", false
+	}
 	t, ok := p.value(what, listOf(names))
 	if !ok {
 		return "", false
 	}
 	instead := "use " + listOf(names)
-	if near := nearest(t.word, names); near != "" {
+	if near := p.guess(t.word, names); near != "" {
 		instead = "did you mean " + near + "?"
 	}
 	p.wrong(t, what, instead)
@@ -143,8 +147,8 @@ func (p *parser) name(what string, max int) (string, bool) {
 		return "", false
 	}
 	n := fold(t.text)
-	if len(n) == 0 || len(n) > max || strings.ContainsAny(n, " \t/\";&") {
-		p.wrong(t, what, fmt.Sprintf("use 1 to %d characters, without blanks, slashes, quotes, semicolons and ampersands", max))
+	if len(n) == 0 || len(n) > max || strings.ContainsAny(n, " \t/:\";&") {
+		p.wrong(t, what, fmt.Sprintf("use 1 to %d characters, without blanks and /:\";&", max))
 		return "", false
 	}
 	if !t.quoted {
