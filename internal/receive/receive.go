@@ -63,6 +63,8 @@ type Reading struct {
 	ThreadWakes    uint64
 	CPU            int // that delivers the queue; -1 when not pinned
 	Known          Known
+	// Waits says that a packet which finds the queue full waits at the sender.
+	Waits bool
 }
 
 // Known says which of a reading's fields the adapter can fill.

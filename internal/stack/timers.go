@@ -84,7 +84,7 @@ func (t *timers) step(readings []receive.Reading) map[model.QueueID]lanidle.Deci
 			Role: lanidle.RoleOf(r.ID, t.cfg.WorkloadQ), Interval: interval,
 			Packets: r.Packets - was.Packets, Bytes: r.Bytes - was.Bytes, RingDrops: r.Drops - was.Drops,
 			ThreadRun: r.ThreadRun - was.ThreadRun, ThreadWakes: r.ThreadWakes - was.ThreadWakes,
-			CPUBusy: t.busy[r.CPU],
+			CPUBusy: t.busy[r.CPU], Waits: r.Waits,
 		}
 		policy := lanidle.Step
 		if t.cfg.INBPERF == model.DIM {

@@ -39,6 +39,8 @@ type Link struct {
 	Master int
 	// Qdisc is the kind of the root queueing discipline: "noqueue", "mq", "htb".
 	Qdisc string
+	// TxQueueLen is how many packets wait in each of its simple qdiscs.
+	TxQueueLen int
 	// RxQueues and TxQueues were allocated when the device was made and bound
 	// what it can use; package sysfs and package ethtool know what it uses.
 	RxQueues int
@@ -217,6 +219,8 @@ func parseLink(data []byte) (Link, error) {
 			l.PeerIndex = int(ad.Uint32())
 		case unix.IFLA_LINK_NETNSID:
 			l.PeerElsewhere, l.PeerNSID = true, int(ad.Int32())
+		case unix.IFLA_TXQLEN:
+			l.TxQueueLen = int(ad.Uint32())
 		case unix.IFLA_QDISC:
 			l.Qdisc = ad.String()
 		case unix.IFLA_MASTER:

@@ -34,6 +34,7 @@ const (
 	XPSRxQs  Kind = "xps_rxqs" // Key: transmit queue; value: list of receive queues
 	Sysctl   Kind = "sysctl"   // Key: name; value as read; Device empty
 	NAPI     Kind = "napi"     // Key: receive queue; value: see NAPIValue
+	TxQLen   Kind = "txqlen"   // Key: txqlen; value: packets
 	Qdisc    Kind = "qdisc"    // Key: root; value: the qdisc's kind; noqueue = none
 )
 
@@ -59,6 +60,8 @@ func (s Setting) String() string {
 		return fmt.Sprintf("%s of %s tx-%s", s.Kind, s.Device, s.Key)
 	case NAPI:
 		return fmt.Sprintf("timers and thread of %s rx-%s", s.Device, s.Key)
+	case TxQLen:
+		return fmt.Sprintf("transmit queue length of %s", s.Device)
 	case Qdisc:
 		return fmt.Sprintf("root qdisc of %s", s.Device)
 	}
@@ -231,6 +234,9 @@ func (h *Host) read(s Setting) (string, error) {
 			return "", err
 		}
 		return NAPIValue(n.Hold, n.Threaded), nil
+	case TxQLen:
+		l, err := h.links.ByName(s.Device)
+		return strconv.Itoa(l.TxQueueLen), err
 	case Qdisc:
 		l, err := h.links.ByName(s.Device)
 		return l.Qdisc, err
@@ -285,6 +291,12 @@ func (h *Host) write(s Setting, value string) error {
 			}
 		}
 		return h.napis.SetHold(n.ID, hold)
+	case TxQLen:
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			return err
+		}
+		return h.links.SetTxQueueLen(s.Device, n)
 	case Qdisc:
 		return h.links.SetRootQdisc(s.Device, value)
 	}

@@ -88,10 +88,12 @@ const (
 	// saturation made p99 2.6 times longer and throughput 13% lower than no
 	// timer at all; 20 µs did not (linux-receive.md §1.3 c).
 	HoldMin = 20 * time.Microsecond
-	// bulkStart is the hold of a bulk queue whose rate is not known yet. A
-	// quarter of a 256-entry ring takes it up to 1.6 million packets/s,
-	// 19 Gb/s of MTU-sized frames.
-	bulkStart = 40 * time.Microsecond
+	// bulkStart is the hold of a bulk queue whose rate is not known yet: the
+	// longest, because most streams are short and comparing costs seconds.
+	// Beside RR1, streams of 1 Gb/s that began at 40 µs had not arrived at the
+	// longest after 3 s, and RR1 had 8,300 transactions/s at 40 µs, 19,800 at
+	// 200 µs (docs/measurements/inbound.md).
+	bulkStart = HoldMax
 	// ringDefault is veth's ring (VETH_RING_SIZE), used when an observation
 	// does not say.
 	ringDefault = 256
@@ -177,6 +179,9 @@ type Observation struct {
 	ThreadWakes uint64
 	// RingEntries is the size of the queue's ring; 0 means veth's 256.
 	RingEntries int
+	// Waits says that a packet which finds the ring full waits at the sender
+	// and is not lost. The ring then sets the hold no limit; drops still do.
+	Waits bool
 	// CPUBusy is the busy fraction, 0 to 1, of the CPU that serves the queue;
 	// 0 when it is not known, and then no experiment is made that needs it.
 	CPUBusy float64

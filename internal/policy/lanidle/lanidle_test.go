@@ -253,9 +253,9 @@ func TestPrimary(t *testing.T) {
 	}{
 		{"one request at a time is never held", light, 0.75, 0},
 		{"one request at a time on a CPU that others keep busy is not held, it would only wait", light, 1, 0},
-		{"many requests on a busy CPU are held when that serves 12% more", heavy, 1, HoldMin},
+		{"many requests on a busy CPU are held when that serves 12% more", heavy, 1, 80 * time.Microsecond},
 		{"many requests on a busy CPU are not held for a gain of 2%", useless, 1, 0},
-		{"many requests on a CPU with time to spare are not held", heavy, 0.9, 0},
+		{"many requests on a CPU with time to spare are not held", heavy, 0.85, 0},
 		{"an unknown CPU is taken for an idle one", heavy, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -277,14 +277,14 @@ func TestPrimaryIsReleasedAtOnceWhenTheLoadFalls(t *testing.T) {
 		p := newPlant(Primary, requests(30, 33*time.Microsecond, 15*time.Microsecond, 0.15), seeded(t))
 		p.busy, p.noise = 1, 0.02
 		p.run(time.Minute)
-		if p.state.level != HoldMin {
-			t.Fatalf("held %v, want %v to begin with", p.state.level, HoldMin)
+		if p.state.level != 80*time.Microsecond {
+			t.Fatalf("held %v, want 80µs to begin with", p.state.level)
 		}
 		return p
 	}
 	t.Run("the CPU has time again", func(t *testing.T) {
 		p := start(t)
-		p.busy = 0.8
+		p.busy = 0.7
 		p.run(p.next)
 		if p.state.level != 0 || p.hold != 0 {
 			t.Errorf("held %v, want none", p.state.level)

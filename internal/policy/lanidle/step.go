@@ -93,7 +93,8 @@ type State struct {
 // under any hold. A ring overflow ends the hold at once.
 //
 // Primary is not held, unless its CPU is saturated and a comparison shows that
-// 20 µs raise its throughput by over 5%.
+// holding for as long as a few packets take to come raises its throughput by
+// over 5%.
 //
 // Single is ruled as bulk while it carries mostly streams (large packets at
 // a high rate), and otherwise not held: it drifts to saving CPU in a mixed
@@ -169,6 +170,9 @@ func (s *State) ceiling() time.Duration {
 
 // room is how long a quarter of the ring lasts at the peak rate.
 func (s *State) room(o Observation) time.Duration {
+	if o.Waits {
+		return fits(o.ring()/ringShare, s.lost.burst)
+	}
 	return fits(o.ring()/ringShare, max(s.traffic.peak, s.lost.burst))
 }
 

@@ -34,6 +34,11 @@ import (
 // ringEntries is VETH_RING_SIZE, drivers/net/veth.c; it cannot be changed.
 const ringEntries = 256
 
+// waitingMax is how many packets may wait for room in each ring. A TCP sender
+// on the same host stops by itself when it has 4 MB under way, 2,800 frames
+// (net.ipv4.tcp_limit_output_bytes, Linux 6.18).
+const waitingMax = 4096
+
 // Names of the attached programs, and of their pins.
 const (
 	linkSort  = "sort"
@@ -73,8 +78,10 @@ type Adapter struct {
 	holds   map[model.QueueID]model.Hold
 
 	counts     map[int]counts // by the device's index
+	meters     map[int]meterOf
 	farDropped uint64
 	dropsBegun bool
+	dropsIn    int // readings until drops are read again
 }
 
 type queue struct {
@@ -86,7 +93,7 @@ type queue struct {
 
 // New looks at the device and its far end. It changes nothing.
 func New(spec receive.Spec) (*Adapter, error) {
-	a := &Adapter{spec: spec, holds: map[model.QueueID]model.Hold{}, counts: map[int]counts{}, moved: make(chan struct{}, 1)}
+	a := &Adapter{spec: spec, holds: map[model.QueueID]model.Hold{}, counts: map[int]counts{}, meters: map[int]meterOf{}, moved: make(chan struct{}, 1)}
 	near, err := setting.Open(spec.NS)
 	if err != nil {
 		return nil, err
@@ -280,6 +287,10 @@ func (a *Adapter) makeQueues() ([]model.QueueID, error) {
 func (a *Adapter) waitForRoom() error {
 	if a.farLink.Qdisc != link.NoQueue {
 		return nil
+	}
+	// before the qdisc: it is made with this length
+	if err := a.far.Set(a.spec.Journal, setting.TxQLen, a.farLink.Name, "txqlen", strconv.Itoa(waitingMax)); err != nil {
+		return err
 	}
 	kind := "mq"
 	if a.farLink.TxQueues < 2 {
@@ -523,6 +534,9 @@ func (a *Adapter) Detach() error {
 
 // Close lets go. Pinned programs go on sorting.
 func (a *Adapter) Close() {
+	for _, m := range a.meters {
+		m.Close()
+	}
 	if a.sorter != nil {
 		a.sorter.Close()
 		a.sorter = nil
