@@ -133,12 +133,13 @@ func (l *lexer) readLine(line string) bool {
 		l.errorf(l.line, utf8.RuneCountInString(line[:i])+1, fmt.Sprintf("character %#02x is not text", line[i]), "remove it")
 		return false
 	}
+	l.column = 1
 	for at := 0; at < len(line); {
 		if isBlank(line[at]) {
 			at++
+			l.column++
 			continue
 		}
-		l.column = utf8.RuneCountInString(line[:at]) + 1
 		if line[at] == ';' {
 			l.comment(strings.TrimRight(strings.ReplaceAll(line[at:], "\r", ""), " \t"))
 			return true
@@ -147,6 +148,7 @@ func (l *lexer) readLine(line string) bool {
 		if n == 0 {
 			return false
 		}
+		l.column += utf8.RuneCountInString(line[at : at+n])
 		at += n
 	}
 	return true

@@ -143,6 +143,9 @@ func (p *parser) oneOf(what string, among ...keyword) (string, bool) {
 // name reads a name of the original's kind: folded, 1 to max letters.
 func (p *parser) name(what string, max int) (string, bool) {
 	t, ok := p.value(what, fmt.Sprintf("a name of 1 to %d characters", max))
+	if t != nil && t.unresolved {
+		return fold(t.raw), true // a name of its own, so that what refers to it finds it
+	}
 	if !ok {
 		return "", false
 	}
