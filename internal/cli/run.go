@@ -27,6 +27,8 @@ var Version = "0.1.0-dev"
 
 type runFlags struct {
 	netns, inbperf, cpus, adapter, socket, stateDir string
+	profile                                         string
+	symbols                                         []string
 	workloadq, olm, verbose                         bool
 	sysdist                                         []string
 	thresholdBytes, flowsMax                        uint32
@@ -35,13 +37,24 @@ type runFlags struct {
 func newRun() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
-		Use:   "run DEV...",
+		Use:   "run DEV... | run -f PROFILE",
 		Short: "manage devices, in the foreground, until SIGTERM",
 		Long: `Sorts what the devices receive onto queues by workload, and tunes each queue's
 timers apart. Without flags: INBPERF DYNAMIC WORKLOADQ. Prints "ready" when
-traffic is being sorted; SIGTERM, SIGINT or SIGHUP puts everything back.`,
+traffic is being sorted; SIGTERM, SIGINT or SIGHUP puts everything back.
+
+With -f the devices are those that the PROFILE's INTERFACE statements name, and
+each is managed as its statement says; --netns, --cpus and --adapter hold for
+all of them. What a profile asks for and xlane does not do yet is said.`,
 		RunE: func(cmd *cobra.Command, devices []string) error {
 			interfaces, err := f.interfaces(cmd, devices)
+			if f.profile != "" {
+				interfaces, err = f.fromProfile(cmd, devices)
+			}
+			var failed profileError
+			if errors.As(err, &failed) {
+				return err
+			}
 			if err != nil {
 				return usageError{err}
 			}
@@ -49,6 +62,8 @@ traffic is being sorted; SIGTERM, SIGINT or SIGHUP puts everything back.`,
 		},
 	}
 	fl := cmd.Flags()
+	fl.StringVarP(&f.profile, "profile", "f", "", "manage what this `PROFILE` defines")
+	fl.StringArrayVar(&f.symbols, "symbol", nil, "a system symbol of the profile, as `NAME=VALUE`")
 	fl.StringVar(&f.netns, "netns", "", "the devices' network namespace: a `NAME` or path")
 	fl.StringVar(&f.inbperf, "inbperf", "DYNAMIC", "inbound timers: DYNAMIC, MINLATENCY, BALANCED or MINCPU")
 	fl.BoolVar(&f.workloadq, "workloadq", true, "sort by workload (DYNAMIC only)")
@@ -101,6 +116,49 @@ func (f *runFlags) interfaces(cmd *cobra.Command, devices []string) ([]profile.I
 			return nil, err
 		}
 		out = append(out, next)
+	}
+	return out, nil
+}
+
+// profileError is a profile that cannot be used, as opposed to a command line.
+type profileError struct{ error }
+
+// fromProfile reads the interfaces of a PROFILE. Its messages go to stderr.
+func (f *runFlags) fromProfile(cmd *cobra.Command, devices []string) ([]profile.Interface, error) {
+	if len(devices) > 0 {
+		return nil, usagef("run: -f names the devices; leave %q out, or define it in the profile", devices[0])
+	}
+	for _, name := range []string{"inbperf", "workloadq", "olm", "sysdist"} {
+		if cmd.Flags().Changed(name) {
+			return nil, usagef("run: --%s is said by the profile's INTERFACE statements; leave it out", name)
+		}
+	}
+	symbols, err := parseSymbols(f.symbols)
+	if err != nil {
+		return nil, err
+	}
+	text, err := readProfile(cmd.InOrStdin(), f.profile)
+	if err != nil {
+		return nil, profileError{err}
+	}
+	cfg, msgs := profile.Parse(profile.Source{
+		Name: f.profile, Text: text, Symbols: symbols,
+		Include: func(name string) ([]byte, error) { return readProfile(nil, name) },
+	})
+	fmt.Fprint(cmd.ErrOrStderr(), msgs)
+	if cfg == nil {
+		return nil, profileError{fmt.Errorf("the profile %s cannot be used", f.profile)}
+	}
+	out := cfg.Interfaces()
+	if len(out) == 0 {
+		return nil, profileError{fmt.Errorf("the profile %s defines no interface; add INTERFACE name DEFINE IPAQENET PORTNAME device", f.profile)}
+	}
+	for i := range out {
+		out[i].Netns, out[i].CPUs, out[i].Adapter = f.netns, f.cpus, f.adapter
+		out[i].ThresholdBytes, out[i].FlowsMax = f.thresholdBytes, f.flowsMax
+		if err := out[i].Check(); err != nil {
+			return nil, profileError{err}
+		}
 	}
 	return out, nil
 }
