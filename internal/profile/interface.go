@@ -35,7 +35,7 @@ type Interface struct {
 	SysDist []netip.Addr
 	// ThresholdBytes of one-way payload make a connection bulk; 0 = the default.
 	ThresholdBytes uint32
-	// FlowsMax connections are tracked at one time; 0 = the default.
+	// FlowsMax connections are tracked at one time, a power of two; 0 = the default.
 	FlowsMax uint32
 	// Names are the INTERFACE statements that the device comes from; none when
 	// it comes from flags.
@@ -44,6 +44,12 @@ type Interface struct {
 
 // deviceMax is IFNAMSIZ-1 (linux/if.h).
 const deviceMax = 15
+
+// The sizes that the sorter's table of connections can have (receive/sorter).
+const (
+	flowsLeast = 64
+	flowsMost  = 1 << 22
+)
 
 // badDevice reports that the kernel would not take a device's name.
 func badDevice(name string) bool {
@@ -68,6 +74,9 @@ func (in *Interface) Check() error {
 	}
 	if len(in.SysDist) > 0 && !in.WorkloadQ {
 		errs = append(errs, errors.New("distributed addresses need WORKLOADQ; add it or leave them out"))
+	}
+	if n := in.FlowsMax; n != 0 && (n < flowsLeast || n > flowsMost || n&(n-1) != 0) {
+		errs = append(errs, fmt.Errorf("a table of %d connections cannot be made; use a power of two from %d to %d", n, flowsLeast, flowsMost))
 	}
 	return errors.Join(errs...)
 }

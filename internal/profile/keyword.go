@@ -47,15 +47,20 @@ func fold(s string) string {
 
 // nearest returns the word that a misspelling most likely stands for, or "".
 // A third of its letters may be wrong, and no more than three: beyond that a
-// guess is noise.
+// guess is noise. A word cut too short counts as one wrong letter.
 func nearest(word string, among []string) string {
 	const lettersMax = 64 // far longer than any word of the language
+	const cutMin = 3      // fewer letters begin too many words
 	if len(word) > lettersMax {
 		return ""
 	}
 	best, bestDistance := "", min(3, max(1, len(word)/3))+1
 	for _, candidate := range among {
-		if d := distance(word, candidate); d < bestDistance && d < len(candidate) {
+		d := distance(word, candidate)
+		if len(word) >= cutMin && strings.HasPrefix(candidate, word) {
+			d = 1
+		}
+		if d < bestDistance && d < len(candidate) {
 			best, bestDistance = candidate, d
 		}
 	}

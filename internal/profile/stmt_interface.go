@@ -169,7 +169,7 @@ func deviceTable(six bool) []operand[Device] {
 func addressOperands(six bool) []operand[Device] {
 	const other = "it is for %s alone"
 	refuse := func(word keyword, kind string) operand[Device] {
-		return operand[Device]{word: word, linux: "refused", take: func(p *parser, _ *Device) {
+		return operand[Device]{word: word, linux: "for " + kind + " alone", take: func(p *parser, _ *Device) {
 			t := p.last()
 			p.errorf(t, "EZZ0737I", fmt.Sprintf("%s is not supported here: "+other, word.full(), kind), "take it out")
 			for !p.taken(p.peek()) {
@@ -214,7 +214,7 @@ func linuxOperands() []operand[Device] {
 		text("ADAPTER", "an adapter's name such as veth or cpumap", adapterMax, func(d *Device) *string { return &d.Adapter }, "forces an adapter (xlane's own operand)"),
 	}
 	t = append(t, number("BULKTHRESHOLD", 1, 1<<32-1, "bytes", func(d *Device) *uint32 { return &d.BulkThreshold }, inEffect, "one-way payload that makes a connection bulk; 180000 when not written (xlane's own operand)")...)
-	return append(t, number("FLOWSMAX", 1, 1<<24, "", func(d *Device) *uint32 { return &d.FlowsMax }, inEffect, "connections tracked at one time; 65536 when not written (xlane's own operand)")...)
+	return append(t, number("FLOWSMAX", flowsLeast, flowsMost, "and a power of two", func(d *Device) *uint32 { return &d.FlowsMax }, inEffect, "connections tracked at one time; 65536 when not written (xlane's own operand)")...)
 }
 
 func takePortName(p *parser, d *Device) {

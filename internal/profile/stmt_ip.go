@@ -127,8 +127,8 @@ func temporaryAddresses() []operand[IP6] {
 }
 
 func lifetimeTable() []operand[IP6] {
-	t := number("PREFLIFETIME", 1, prefHoursMax, "hours", func(c *IP6) *uint32 { return &c.PrefLifetime }, inEffect, "temp_prefered_lft")
-	return append(t, number("VALIDLIFETIME", 2, validHours, "hours", func(c *IP6) *uint32 { return &c.ValidLifetime }, inEffect, "temp_valid_lft")...)
+	t := number("PREFLIFETIME", 1, prefHoursMax, "hours", func(c *IP6) *uint32 { return &c.PrefLifetime }, inEffect, "how long a temporary address is preferred")
+	return append(t, number("VALIDLIFETIME", 2, validHours, "hours", func(c *IP6) *uint32 { return &c.ValidLifetime }, inEffect, "how long it is valid")...)
 }
 
 func orWord(word keyword, value, without string) string {
