@@ -86,7 +86,7 @@ func checkRelease(release string) error {
 		return fmt.Errorf("cannot read the version of Linux %q", release)
 	}
 	if major < kernelMajor || major == kernelMajor && minor < kernelMinor {
-		return fmt.Errorf("Linux %s is too old (requires kernel >= %d.%d)", release, kernelMajor, kernelMinor)
+		return fmt.Errorf("kernel %s is too old (requires kernel >= %d.%d)", release, kernelMajor, kernelMinor)
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ type plant struct {
 	// delivered and offered (packets) compare the stream with itself unheld.
 	delivered, offered float64
 	drops              []time.Duration
-	changes, probes    int
+	changes            int
 	probing            time.Duration
 	whys               []string
 }

@@ -48,13 +48,12 @@ func vlan(id uint16, next layers.EthernetType) *layers.Dot1Q {
 
 // conn is one TCP connection whose packets the tests make.
 type conn struct {
-	t              testing.TB
-	remote, local  netip.AddrPort
-	tags           []uint16
-	seq, ack       uint32 // of the remote's next packet
-	options        []layers.TCPOption
-	ip4Options     []layers.IPv4Option
-	extensionBytes bool
+	t             testing.TB
+	remote, local netip.AddrPort
+	tags          []uint16
+	seq, ack      uint32 // of the remote's next packet
+	options       []layers.TCPOption
+	ip4Options    []layers.IPv4Option
 }
 
 func newConn(t testing.TB, remote, local string) *conn {
