@@ -19,7 +19,7 @@ func TestRunRefusesAProfileThatItCannotUse(t *testing.T) {
 		return path
 	}
 	empty := write("empty.profile", "; nothing\n")
-	wrong := write("wrong.profile", "INTERFASE X\n")
+	wrong := write("wrong.profile", "INTERFACEX Y\n")
 	good := write("good.profile", "INTERFACE X DEFINE IPAQENET PORTNAME eth0 INBPERF DYNAMIC WORKLOADQ VMAC\n")
 	for name, c := range map[string]struct {
 		args []string
