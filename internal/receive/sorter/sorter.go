@@ -86,8 +86,7 @@ func DefaultConfig() Config {
 func (c *Config) check() error {
 	d := DefaultConfig()
 	for _, f := range []struct{ v, def *uint32 }{
-		{&c.ThresholdBytes, &d.ThresholdBytes}, {&c.ShortTurns, &d.ShortTurns},
-		{&c.BulkMax, &d.BulkMax}, {&c.FlowsMax, &d.FlowsMax},
+		{&c.ThresholdBytes, &d.ThresholdBytes}, {&c.ShortTurns, &d.ShortTurns}, {&c.FlowsMax, &d.FlowsMax},
 	} {
 		if *f.v == 0 {
 			*f.v = *f.def
@@ -100,6 +99,9 @@ func (c *Config) check() error {
 		if *f.v == 0 {
 			*f.v = *f.def
 		}
+	}
+	if c.BulkMax == 0 {
+		c.BulkMax = min(d.BulkMax, c.FlowsMax/2) // bulk connections are never pushed out: others need room, too
 	}
 	if c.ShortRunBytes == 0 {
 		c.ShortRunBytes = c.ThresholdBytes / 2
