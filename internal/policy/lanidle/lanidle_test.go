@@ -253,7 +253,7 @@ func TestPrimary(t *testing.T) {
 	}{
 		{"one request at a time is never held", light, 0.75, 0},
 		{"one request at a time on a CPU that others keep busy is not held, it would only wait", light, 1, 0},
-		{"many requests on a busy CPU are held when that serves 12% more", heavy, 1, 80 * time.Microsecond},
+		{"many requests on a busy CPU are held when that serves 12% more", heavy, 1, 120 * time.Microsecond},
 		{"many requests on a busy CPU are not held for a gain of 2%", useless, 1, 0},
 		{"many requests on a CPU with time to spare are not held", heavy, 0.85, 0},
 		{"an unknown CPU is taken for an idle one", heavy, 0, 0},
@@ -277,8 +277,8 @@ func TestPrimaryIsReleasedAtOnceWhenTheLoadFalls(t *testing.T) {
 		p := newPlant(Primary, requests(30, 33*time.Microsecond, 15*time.Microsecond, 0.15), seeded(t))
 		p.busy, p.noise = 1, 0.02
 		p.run(time.Minute)
-		if p.state.level != 80*time.Microsecond {
-			t.Fatalf("held %v, want 80µs to begin with", p.state.level)
+		if p.state.level != 120*time.Microsecond {
+			t.Fatalf("held %v, want 120µs to begin with", p.state.level)
 		}
 		return p
 	}

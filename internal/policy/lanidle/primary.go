@@ -20,9 +20,9 @@ const (
 	primaryRate = 25000
 	// primaryBatch is how many packets a hold on interactive traffic is to
 	// gather. At RR30 beside a stream, 72,000/s with no hold, 20 µs gathered
-	// 1.4 and gained nothing, 50 µs 15%, 100 µs 38%
+	// 1.4 and gained nothing, 50 µs 15%, 100 to 120 µs 38%, 200 µs less
 	// (docs/measurements/inbound.md).
-	primaryBatch = 8
+	primaryBatch = 10
 	// primaryLeave is the part of the rate at adoption below which the load
 	// counts as fallen.
 	primaryLeave = 0.7
