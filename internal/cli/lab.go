@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"xlane/internal/bench"
 	"xlane/internal/lab"
 )
 
@@ -262,6 +263,10 @@ func newLabDown() *cobra.Command {
 		Args:  argCount(cobra.MaximumNArgs(1), "at most one lab"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			gone, err := labsDown(cmd.Context(), args)
+			if len(args) == 0 { // what a killed bench left
+				_, idleErr := bench.RestoreIdle()
+				err = errors.Join(err, idleErr)
+			}
 			if asJSON {
 				return errors.Join(err, json.NewEncoder(cmd.OutOrStdout()).Encode(map[string][]string{"removed": gone}))
 			}
