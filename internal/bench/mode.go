@@ -72,13 +72,7 @@ func (plain) stop() error                                 { return nil }
 type notes struct{ list []setting.Setting }
 
 func (n *notes) Record(s setting.Setting) error {
-	for i, old := range n.list {
-		if old.Kind == s.Kind && old.NS == s.NS && old.Device == s.Device && old.Key == s.Key {
-			n.list[i].To = s.To
-			return nil
-		}
-	}
-	n.list = append(n.list, s)
+	n.list = setting.Remember(n.list, s)
 	return nil
 }
 

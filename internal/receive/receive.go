@@ -8,9 +8,11 @@ package receive
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"time"
 
 	"xlane/internal/kernel/cpu"
+	"xlane/internal/kernel/link"
 	"xlane/internal/kernel/netns"
 	"xlane/internal/kernel/setting"
 	"xlane/internal/model"
@@ -114,6 +116,20 @@ type Adapter interface {
 	Detach() error
 	// Close lets go without changing anything on the host.
 	Close()
+}
+
+// RefreshLocal tells the sorter the addresses of the namespace that links asks:
+// those to which EE's ports apply.
+func RefreshLocal(links *link.Conn, s *sorter.Sorter) error {
+	prefixes, err := links.Addresses(0)
+	if err != nil {
+		return err
+	}
+	addrs := make([]netip.Addr, len(prefixes))
+	for i, p := range prefixes {
+		addrs[i] = p.Addr()
+	}
+	return s.SetLocal(addrs)
 }
 
 // DrainSorter waits until no connection is bulk or on its way between queues.

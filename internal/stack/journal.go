@@ -179,12 +179,6 @@ func (j *journal) same(ns *netns.Handle) (bool, error) {
 
 // Record writes a change down before it is made.
 func (j *journal) Record(s setting.Setting) error {
-	for i, old := range j.record.Settings {
-		if old.Kind == s.Kind && old.NS == s.NS && old.Device == s.Device && old.Key == s.Key {
-			j.record.Settings[i].To = s.To
-			return j.write()
-		}
-	}
 	if _, met := j.record.Cookies[s.NS.String()]; !met {
 		ns, err := openByID(s.NS, nil)
 		if err != nil {
@@ -198,7 +192,7 @@ func (j *journal) Record(s setting.Setting) error {
 			return err
 		}
 	}
-	j.record.Settings = append(j.record.Settings, s)
+	j.record.Settings = setting.Remember(j.record.Settings, s)
 	return j.write()
 }
 

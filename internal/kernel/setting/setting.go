@@ -82,6 +82,18 @@ type Journal interface {
 	Recorded() []Setting
 }
 
+// Remember returns a record with one more change in it: one entry a setting,
+// which keeps what the first change of it found and has the last one's value.
+func Remember(record []Setting, s Setting) []Setting {
+	for i := range record {
+		if record[i].same(s) {
+			record[i].To = s.To
+			return record
+		}
+	}
+	return append(record, s)
+}
+
 // Host reads and writes the settings of one namespace.
 type Host struct {
 	ns    *netns.Handle

@@ -14,13 +14,7 @@ import (
 type book struct{ list []Setting }
 
 func (b *book) Record(s Setting) error {
-	for i := range b.list {
-		if b.list[i].same(s) {
-			b.list[i].To = s.To
-			return nil
-		}
-	}
-	b.list = append(b.list, s)
+	b.list = Remember(b.list, s)
 	return nil
 }
 

@@ -295,13 +295,7 @@ type memory struct{ settings []setting.Setting }
 
 // Record implements setting.Journal.
 func (m *memory) Record(s setting.Setting) error {
-	for i, old := range m.settings {
-		if old.Kind == s.Kind && old.NS == s.NS && old.Device == s.Device && old.Key == s.Key {
-			m.settings[i].To = s.To
-			return nil
-		}
-	}
-	m.settings = append(m.settings, s)
+	m.settings = setting.Remember(m.settings, s)
 	return nil
 }
 

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -242,7 +241,7 @@ func (a *Adapter) Apply(ctx context.Context) error {
 	if err := a.placeBulk(ctx); err != nil {
 		return err
 	}
-	if err := a.refreshLocal(); err != nil {
+	if err := receive.RefreshLocal(a.near.Links(), a.sorter); err != nil {
 		return err
 	}
 	if err := a.attach(); err != nil {
@@ -465,19 +464,6 @@ func (a *Adapter) pin() error {
 		}
 	}
 	return a.sorter.Pin(a.spec.PinDir)
-}
-
-// refreshLocal tells the sorter the host's own addresses.
-func (a *Adapter) refreshLocal() error {
-	prefixes, err := a.near.Links().Addresses(0)
-	if err != nil {
-		return err
-	}
-	addrs := make([]netip.Addr, len(prefixes))
-	for i, p := range prefixes {
-		addrs[i] = p.Addr()
-	}
-	return a.sorter.SetLocal(addrs)
 }
 
 // Adopted says that the sorter was found at work.

@@ -78,7 +78,7 @@ func (a *Adapter) Check() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(drift, conditions...), a.refreshLocal()
+	return append(drift, conditions...), receive.RefreshLocal(a.near.Links(), a.sorter)
 }
 
 // Watch follows the device, and the far end of a veth, also when that moves.

@@ -388,22 +388,27 @@ func setAddrs(m *ebpf.Map, addrs []netip.Addr) (int, error) {
 	for _, a := range addrs {
 		want[addrKey(a)] = true
 	}
-	for k := range want {
-		if err := m.Put(&k, uint8(1)); err != nil {
-			return 0, err
-		}
-	}
 	var k sortAddrKey
 	var v uint8
 	var gone []sortAddrKey
+	there := map[sortAddrKey]bool{}
 	it := m.Iterate()
 	for it.Next(&k, &v) {
+		there[k] = true
 		if !want[k] {
 			gone = append(gone, k)
 		}
 	}
 	if err := it.Err(); err != nil {
 		return 0, err
+	}
+	for k := range want { // added before others go; most are there already
+		if there[k] {
+			continue
+		}
+		if err := m.Put(&k, uint8(1)); err != nil {
+			return 0, err
+		}
 	}
 	for _, k := range gone {
 		if err := m.Delete(&k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {

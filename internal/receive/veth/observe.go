@@ -102,7 +102,7 @@ func (a *Adapter) checkFar() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(drift, xps...), a.refreshLocal()
+	return append(drift, xps...), receive.RefreshLocal(a.near.Links(), a.sorter)
 }
 
 // farSeenEvery is how many checks pass between two looks for the far end's

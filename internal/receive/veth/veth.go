@@ -11,9 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -396,7 +394,7 @@ func (a *Adapter) attach(ids []model.QueueID) error {
 	if err := a.sorter.Start(a.sorterQueues(ids)); err != nil {
 		return err
 	}
-	if err := a.refreshLocal(); err != nil {
+	if err := receive.RefreshLocal(a.near.Links(), a.sorter); err != nil {
 		return err
 	}
 	// The two observers first: the sorter relies on what they note.
@@ -446,19 +444,6 @@ func (a *Adapter) loadOrAdopt() error {
 	}
 	a.sorter = s
 	return nil
-}
-
-// refreshLocal tells the sorter the host's own addresses.
-func (a *Adapter) refreshLocal() error {
-	prefixes, err := a.near.Links().Addresses(0)
-	if err != nil {
-		return err
-	}
-	addrs := make([]netip.Addr, len(prefixes))
-	for i, p := range prefixes {
-		addrs[i] = p.Addr()
-	}
-	return a.sorter.SetLocal(addrs)
 }
 
 // Adopted says that the sorter was found at work.
@@ -548,13 +533,4 @@ func (a *Adapter) Close() {
 		a.near.Close()
 		a.near = nil
 	}
-}
-
-// Describe is one line for the log: what was found.
-func (a *Adapter) Describe() string {
-	names := make([]string, len(a.queues))
-	for i, q := range a.queues {
-		names[i] = fmt.Sprintf("%v on cpu %d", q.id, q.cpu)
-	}
-	return fmt.Sprintf("far end %s in namespace %v; %s", a.farLink.Name, a.farNS, strings.Join(names, ", "))
 }
